@@ -1,0 +1,39 @@
+# Every command that CI and people use. Each recipe sets up what it needs first.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+HETERO := $(BIN)/hetero
+
+.DEFAULT_GOAL := help
+
+help:  ## List the recipes
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
+	touch $@
+
+setup: $(STAMP)  ## Create .venv with everything the recipes need
+
+model: setup  ## Fetch the default target model into the cache
+	$(HETERO) models pull SmolLM2-135M-Instruct
+
+lint: setup  ## Lint, format check, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+check: lint  ## Lint and the fast tests
+	$(BIN)/pytest tests/unit tests/golden
+
+test: model  ## All tests
+	$(BIN)/pytest
+
+demo: model  ## The main job on a real prompt: real model, simulated card, gRPC between
+	$(HETERO) demo
+
+.PHONY: help setup model lint check test demo
