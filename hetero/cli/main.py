@@ -1,0 +1,123 @@
+"""``hetero``: the command table, configuration files, and how an error becomes one line.
+
+Commands are loaded when they are called: a card host has no torch, a GPU host no pynq.
+"""
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+import hetero
+from hetero.core.errors import ConfigError, HeteroError
+
+COMMANDS = {
+    "models pull": "hetero.cli.models:pull",
+    "models list": "hetero.cli.models:list_models",
+    "draft build": "hetero.cli.draft_build:command",
+    "draft serve": "hetero.cli.draft_serve:command",
+    "generate": "hetero.cli.generate:command",
+    "serve": "hetero.cli.serve:command",
+    "bench": "hetero.cli.bench:command",
+    "doctor": "hetero.cli.doctor:command",
+    "demo": "hetero.cli.demo:command",
+}
+"""Command words -> module:attribute of the click command."""
+
+GROUPS = {
+    "models": "Fetch and list target models.",
+    "draft": "Build and serve the draft model.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on use, from COMMANDS."""
+
+    def __init__(self, *args: Any, prefix: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prefix = prefix
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """First word after this group's own, of every command."""
+        del ctx
+        own = (key[len(self.prefix) :] for key in COMMANDS if key.startswith(self.prefix))
+        return sorted({key.split()[0] for key in own})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command, or open the sub-group."""
+        del ctx
+        if not self.prefix and cmd_name in GROUPS:
+            return LazyGroup(cmd_name, prefix=f"{cmd_name} ", help=GROUPS[cmd_name])
+        target = COMMANDS.get(self.prefix + cmd_name)
+        if target is None:
+            return None
+        module, _, attribute = target.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+
+@click.command(cls=LazyGroup, context_settings={"auto_envvar_prefix": "HETERO"})
+@click.version_option(hetero.__version__, prog_name="hetero")
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TOML file with defaults: one table a command, keys as the flags are spelt.",
+)
+@click.pass_context
+def cli(ctx: click.Context, config_file: Path | None) -> None:
+    """Faster answers from large language models, not one token changed."""
+    if config_file is not None:
+        ctx.default_map = _read_config(config_file)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        tables = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"--config {path}: {error.strerror}. Name a readable file.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"--config {path}: not TOML: {error}.") from error
+    return {name: _parameter_names(value) for name, value in tables.items()}
+
+
+def _parameter_names(table: Any) -> Any:
+    """Flags are spelt with dashes, click's parameters with underscores."""
+    if not isinstance(table, dict):
+        return table
+    return {key.replace("-", "_"): _parameter_names(value) for key, value in table.items()}
+
+
+def main() -> None:
+    """Console entry point: exit 0 done, 1 failed, 2 usage or configuration."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except HeteroError as error:
+        click.echo(f"hetero: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; leave nothing for the interpreter to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """Print the one JSON object of a ``--json`` run. NaN is our own bug, not a value."""
+    click.echo(json.dumps(value, allow_nan=False))
+
+
+if __name__ == "__main__":
+    main()
