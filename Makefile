@@ -31,9 +31,18 @@ check: lint  ## Lint and the fast tests
 	$(BIN)/pytest tests/unit tests/golden
 
 test: model  ## All tests
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not exactness"
 
 demo: model  ## The main job on a real prompt: real model, simulated card, gRPC between
 	$(HETERO) demo
 
-.PHONY: help setup model lint check test demo
+exactness: model  ## The wide real-model matrix: speculative equals plain (long)
+	$(BIN)/pytest -m exactness
+
+extras: setup  ## Install each extra alone in its own environment and use it
+	scripts/check_extras.sh
+
+serve: model  ## The inference service on loopback with the default pair
+	$(HETERO) serve --http 127.0.0.1:8000 --grpc 127.0.0.1:50051
+
+.PHONY: help setup model lint check test demo exactness extras serve
