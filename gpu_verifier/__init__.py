@@ -1,0 +1,1 @@
+"""The target side: paged KV, batched deterministic forward, sampling and acceptance."""

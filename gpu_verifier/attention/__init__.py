@@ -1,0 +1,1 @@
+"""Attention over the paged cache, with a reduction order that no batch can move."""

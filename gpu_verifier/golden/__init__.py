@@ -1,0 +1,1 @@
+"""Slow references that the fast paths are tested against."""

@@ -1,0 +1,1 @@
+"""Which cache block belongs to whom (pool), and the tensors behind the blocks (cache)."""

@@ -1,0 +1,1 @@
+"""From logits to committed tokens: filters, the coupled draw, acceptance."""
