@@ -26,6 +26,10 @@ lint: setup  ## Lint, format check, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+	$(BIN)/python scripts/gen_protos.py --check
+
+protos: setup  ## Regenerate hetero/rpc from proto/
+	$(BIN)/python scripts/gen_protos.py
 
 check: lint  ## Lint and the fast tests
 	$(BIN)/pytest tests/unit tests/golden
@@ -45,4 +49,4 @@ extras: setup  ## Install each extra alone in its own environment and use it
 serve: model  ## The inference service on loopback with the default pair
 	$(HETERO) serve --http 127.0.0.1:8000 --grpc 127.0.0.1:50051
 
-.PHONY: help setup model lint check test demo exactness extras serve
+.PHONY: help setup model lint protos check test demo exactness extras serve
