@@ -1,0 +1,1 @@
+"""The compiled draft model: instruction set, memory layout, artefact, compiler."""
