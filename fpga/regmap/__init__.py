@@ -1,0 +1,1 @@
+"""The card's control registers, from one source: regs.toml."""

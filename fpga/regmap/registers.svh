@@ -1,0 +1,41 @@
+// Control registers of the draft accelerator. Generated from fpga/regmap/regs.toml by `python -m fpga.regmap.generate`.
+`ifndef DRAFT_CARD_REGISTERS_SVH
+`define DRAFT_CARD_REGISTERS_SVH
+`define REG_TYPE_ID 32'h48445246
+`define REG_INTERFACE_VERSION 32'h00000001
+`define REG_CTRL 12'h000
+`define REG_CTRL_START_BIT 0
+`define REG_CTRL_DONE_BIT 1
+`define REG_CTRL_IDLE_BIT 2
+`define REG_CTRL_READY_BIT 3
+`define REG_CTRL_CONTINUE_BIT 4
+`define REG_CTRL_AUTO_RESTART_BIT 7
+`define REG_GIE 12'h004
+`define REG_GIE_ENABLE_BIT 0
+`define REG_IER 12'h008
+`define REG_IER_DONE_BIT 0
+`define REG_IER_READY_BIT 1
+`define REG_ISR 12'h00C
+`define REG_ISR_DONE_BIT 0
+`define REG_ISR_READY_BIT 1
+`define REG_COMMAND_ADDR 12'h010
+`define REG_RESULT_ADDR 12'h018
+`define REG_PROGRAM_ADDR 12'h020
+`define REG_WEIGHT_ADDR 12'h100
+`define REG_WEIGHT_ADDR_COUNT 32
+`define REG_KV_ADDR 12'h200
+`define REG_KV_ADDR_COUNT 32
+`define REG_TYPE 12'h300
+`define REG_VERSION 12'h304
+`define REG_ISA_VERSION 12'h308
+`define REG_ARITHMETIC_VERSION 12'h30C
+`define REG_BUILD_HASH 12'h310
+`define REG_BUILD_HASH_COUNT 4
+`define REG_NUM_PORTS 12'h320
+`define REG_MAX_LANES 12'h324
+`define REG_MAX_READ_TOKENS 12'h328
+`define REG_MAX_DRAFT_TOKENS 12'h32C
+`define REG_VECTOR_WORDS 12'h330
+`define REG_CLOCK_HZ 12'h334
+`define REG_CYCLES 12'h340
+`endif
