@@ -6,8 +6,8 @@ for tokens that could still win. Three facts make the pruning exact: G never exc
 grows with its word, so nearly all words have a small bound; and rounding keeps order (a <= b
 implies fl(a + c) <= fl(b + c)), so a bound computed as the value is can't be below it.
 
-``python -m gpu_verifier.sampling.measure_noise`` times it: 40 rows of 49,152 logits take 5.5 to 8.4 ms
-on one thread of an AMD EPYC (Zen 3), where the forward pass of those rows takes about 200 ms.
+``python -m gpu_verifier.sampling.measure_noise`` times it: 40 rows of 49,152 logits take 5.5 to
+8.4 ms on one thread of an AMD EPYC (Zen 3).
 """
 
 from collections.abc import Callable
