@@ -1,0 +1,51 @@
+"""A model name or path becomes a directory, or one clear error."""
+
+import pytest
+
+from hetero.core.errors import ModelError, UnknownModelError
+from hetero.models import registry
+
+
+def test_cache_place_prefers_own_variable_then_xdg_then_home(tmp_path):
+    both = {"HETERO_CACHE": str(tmp_path / "own"), "XDG_CACHE_HOME": str(tmp_path / "xdg")}
+    assert registry.default_cache_dir(both) == tmp_path / "own"
+    assert registry.default_cache_dir({"XDG_CACHE_HOME": "/x"}) == registry.Path("/x/hetero")
+    assert registry.default_cache_dir({}) == registry.Path.home() / ".cache" / "hetero"
+
+
+def test_directory_is_taken_as_it_is(tiny_checkpoint):
+    assert registry.resolve_model(str(tiny_checkpoint)) == tiny_checkpoint
+
+
+def test_bare_name_of_a_directory_here_is_a_path(tiny_checkpoint, monkeypatch):
+    monkeypatch.chdir(tiny_checkpoint.parent)
+    assert registry.resolve_model("model") == registry.Path("model")
+
+
+@pytest.mark.parametrize("spelt", ["SmolLM2-135M-Instruct", "smollm2-135m-instruct"])
+def test_fetched_model_resolves_whatever_its_case(spelt, tmp_path):
+    place = registry.model_dir(registry.DEFAULT_MODEL, tmp_path)
+    place.mkdir(parents=True)
+    (place / "config.json").write_text("{}")
+    assert registry.resolve_model(spelt, cache_dir=tmp_path) == place
+
+
+@pytest.mark.parametrize(
+    "name,kind,expected",
+    [
+        ("SmolLM2-135M-Instruct", UnknownModelError, "Run `hetero models pull SmolLM2-135M-"),
+        ("SmolLM-135M", UnknownModelError, "Did you mean 'SmolLM2-135M-Instruct'?"),
+        ("gpt-5", UnknownModelError, "Or give the path of a local"),
+        ("", UnknownModelError, "not a model that can be fetched"),
+        ("no/such/place", UnknownModelError, "no such directory"),
+        ("..", ModelError, "config.json is missing"),
+    ],
+)
+def test_what_can_not_be_resolved_names_the_fix(name, kind, expected, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(kind) as caught:
+        registry.resolve_model(name, cache_dir=tmp_path)
+    assert type(caught.value) is kind
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
