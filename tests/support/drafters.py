@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from support.fake_verifier import Target
 
-from hetero.core.types import CardUsage, Draft, DraftBatch, DraftQuery, Drafts, SequenceId
+from hetero.core.types import (
+    CardUsage,
+    Draft,
+    DraftBatch,
+    DraftQuery,
+    Drafts,
+    GenerationRequest,
+    SamplingParams,
+    SequenceId,
+)
 
 CARD = CardUsage(cycles=1000, modelled_s=1e-5)
 """What each double claims that a draft has cost."""
@@ -155,3 +164,18 @@ class MortalDrafter(RightDrafter):
         if self._reason is None:
             raise ConnectionResetError("card host gone")
         return Drafts(fallbacks={q.sequence_id: self._reason for q in batch.queries})
+
+
+def replay(requests: Sequence[GenerationRequest], outputs: Sequence[Sequence[int]]) -> Target:
+    """A "target" that knows what each request's plain decoding gave; token 0 beyond that."""
+    known = {
+        (one.prompt_token_ids, one.sampling): list(output)
+        for one, output in zip(requests, outputs, strict=True)
+    }
+
+    def next_token(token_ids: Sequence[int], num_prompt: int, sampling: SamplingParams) -> int:
+        output = known[tuple(token_ids[:num_prompt]), sampling]
+        index = len(token_ids) - num_prompt
+        return output[index] if index < len(output) else 0
+
+    return next_token

@@ -1,0 +1,117 @@
+"""Speculative equals plain, token for token, on a tiny random Llama in torch: the wide matrix."""
+
+import random
+
+import pytest
+from support.drafters import (
+    GarbageDrafter,
+    MixedDrafter,
+    MortalDrafter,
+    RightDrafter,
+    WrongDrafter,
+    replay,
+)
+from support.engines import assert_all_free, collect, collect_all, open_engine, request
+from support.tiny import TOKENIZER_VOCAB_SIZE
+
+from gpu_verifier.load import VerifierConfig, load_verifier
+from hetero.drafters.ngram import NgramDrafter
+
+NUM_TOKENS = 24
+PROMPT_LENGTHS = (1, 2, 7, 15, 16, 17, 40, 129)
+
+
+@pytest.fixture(scope="module")
+def verifier(tiny_checkpoint):
+    config = VerifierConfig(
+        model_dir=tiny_checkpoint,
+        model_name="tiny",
+        tokenizer_sha256="b" * 64,
+        tokenizer_vocab_size=TOKENIZER_VOCAB_SIZE,
+        dtype="float32",
+        threads=1,
+        num_kv_blocks=256,
+        max_batch_rows=96,
+        self_test=False,  # tested on its own
+    )
+    verifier = load_verifier(config)
+    yield verifier
+    verifier.close()
+
+
+def requests_of(temperature, k):
+    rng = random.Random(5)
+    return [
+        request(
+            [rng.randrange(3, TOKENIZER_VOCAB_SIZE) for _ in range(length)],
+            k=k,
+            temperature=temperature,
+            top_p=0.95 if i % 2 else 1.0,
+            top_k=40 if i % 3 == 0 else 0,
+            seed=i,
+            max_tokens=NUM_TOKENS,
+        )
+        for i, length in enumerate(PROMPT_LENGTHS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def plain(verifier):
+    """Temperature -> outputs without speculation, each request alone."""
+
+    async def outputs(temperature):
+        if temperature not in known:
+            async with open_engine(verifier, max_batch_rows=96, max_running=8) as engine:
+                known[temperature] = [
+                    (await collect(engine, one)).token_ids for one in requests_of(temperature, 0)
+                ]
+        return known[temperature]
+
+    known = {}
+    return outputs
+
+
+DOUBLES = {
+    "right": RightDrafter,
+    "wrong": lambda target: WrongDrafter(target, TOKENIZER_VOCAB_SIZE),
+    "mixed": lambda target: MixedDrafter(target, TOKENIZER_VOCAB_SIZE),
+    "dies": lambda target: MortalDrafter(target, lambda n: n % 3 == 0),
+    "garbage": lambda target: GarbageDrafter(),
+    "ngram": lambda target: NgramDrafter(min_ngram_tokens=1),
+}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("k", [1, 3, 8])
+@pytest.mark.parametrize("double", DOUBLES)
+async def test_speculative_equals_plain(verifier, plain, double, k, temperature):
+    """vllm-project/vllm#7627, sgl-project/sglang#32666, huggingface/transformers#46741."""
+    expected = await plain(temperature)
+    requests = requests_of(temperature, k)
+    drafter = DOUBLES[double](replay(requests, expected))
+    async with open_engine(verifier, drafter, max_batch_rows=96, max_running=8) as engine:
+        together = await collect_all(engine, requests)
+        assert [a.token_ids for a in together] == expected
+        alone = await collect(engine, requests[k % 8])
+        assert alone.token_ids == expected[k % 8]
+        assert_all_free(verifier)
+    if double == "right":
+        for answer in together:
+            stats = answer.finish.speculation
+            assert stats.num_accepted_draft_tokens == stats.num_draft_tokens > 0
+
+
+async def test_prompt_chunks_do_not_matter(verifier):
+    """The row budget decides where a prompt is split; the tokens must not show it."""
+    rng = random.Random(9)
+    requests = [
+        request([rng.randrange(3, 300) for _ in range(n)], k=3, temperature=0.8, max_tokens=6)
+        for n in (127, 129, 255, 257, 384, 511, 513)
+    ]
+    outputs = []
+    for max_batch_rows in (96, 17, 61):
+        async with open_engine(
+            verifier, NgramDrafter(), max_batch_rows=max_batch_rows, max_running=3
+        ) as engine:
+            outputs.append([a.token_ids for a in await collect_all(engine, requests)])
+    assert outputs[0] == outputs[1] == outputs[2]
