@@ -250,10 +250,10 @@ class GoldenExecutor:
         return _store(rows, op.out_vec, silu_gate(gate, up, out_frac=op.out_frac))
 
     def _head(self, op: isa.Head, rows: _Rows) -> Values:
-        rows.logits_nv = self._product(op, rows)
+        rows.logits_nv = self._product(op, rows)[:, : op.valid_rows]
         d2t_v = None
         if op.d2t_beat != isa.NO_BEAT:
-            d2t_v = self.artefact.region_from(op.d2t_beat)[: 4 * op.num_rows].view("<i4")
+            d2t_v = self.artefact.region_from(op.d2t_beat)[: 4 * op.valid_rows].view("<i4")
         rows.candidates = [top_candidates(x, op.num_candidates, d2t_v) for x in rows.logits_nv]
         return {
             "logit": np.array([c.logit for c in rows.candidates]),

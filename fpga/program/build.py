@@ -13,7 +13,8 @@ from fpga.program.compile import (
     vector_map,
 )
 from fpga.quant.checkpoint import open_checkpoint
-from fpga.quant.llama import read_shape
+from fpga.quant.llama import read_shape, tokenizer_vocab_size
+from hetero.core.errors import PairError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +39,21 @@ def build_artefact(
 ) -> ArtefactInfo:
     """Quantise and compile a Hugging Face directory. The same input gives the same bytes.
 
-    ``target_vocab_size``: defaults to the checkpoint's own vocabulary. Raises ModelError for a
-    checkpoint that is damaged or not supported, ConfigError for an output that can't be used;
-    then nothing is written.
+    ``target_vocab_size``: of the target's tokenizer, so that a vocabulary filled up beyond it is
+    never drafted from; defaults to that of the tokenizer beside the checkpoint, or to all rows.
+    Raises ModelError for a checkpoint that is damaged or not supported, PairError for one with
+    fewer rows than the target has tokens, ConfigError for an output that can't be used; then
+    nothing is written.
     """
     source = open_checkpoint(checkpoint)
     shape = read_shape(source)
-    compiled = compile_llama(source, shape, progress)
+    vocab_size = target_vocab_size or tokenizer_vocab_size(checkpoint) or shape.vocab_size
+    if vocab_size > shape.vocab_size:
+        raise PairError(
+            f"{checkpoint}: embeds {shape.vocab_size} tokens, the target's tokenizer has "
+            f"{vocab_size}. Use a draft of the target's family."
+        )
+    compiled = compile_llama(source, shape, target_vocab_size=vocab_size, progress=progress)
     manifest = Manifest(
         isa_version=isa.ISA_VERSION,
         arithmetic_version=tables.ARITHMETIC_VERSION,
@@ -52,7 +61,7 @@ def build_artefact(
         shape=shape,
         target=TargetIdentity(
             tokenizer_sha256=target_tokenizer_sha256,
-            vocab_size=target_vocab_size or shape.vocab_size,
+            vocab_size=vocab_size,
         ),
         checkpoint_sha256=source.sha256(),
         num_params=source.num_params,

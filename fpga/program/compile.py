@@ -24,6 +24,7 @@ from fpga.quant.llama import (
     EMBEDDING,
     FINAL_NORM,
     LayerWeights,
+    has_tied_head,
     read_d2t,
     read_head,
     read_layer,
@@ -109,6 +110,15 @@ def _check_shift(name: str, shift: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadRef:
+    """The output matrix and what its rows mean."""
+
+    matrix: MatrixRef
+    d2t_beat: int
+    valid_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class VectorMap:
     """Where the compiler puts vectors in a lane's vector memory, in words."""
 
@@ -147,19 +157,27 @@ class Compiled:
 
 
 def compile_llama(
-    checkpoint: Checkpoint, shape: DraftShape, progress: Progress | None = None
+    checkpoint: Checkpoint,
+    shape: DraftShape,
+    *,
+    target_vocab_size: int,
+    progress: Progress | None = None,
 ) -> Compiled:
-    """Quantise layer after layer and emit the program. ModelError for weights that don't fit."""
+    """Quantise layer after layer and emit the program.
+
+    ``target_vocab_size``: ids from there on are never drafted. Raises ModelError for weights
+    that don't fit the card.
+    """
     out = Compiled(shape)
     steps = shape.num_layers + 2
     report = progress or _no_progress
-    head, d2t_beat = _emit_embedding(out, checkpoint)
+    head = _emit_embedding(out, checkpoint, target_vocab_size)
     report(1, steps)
     rope_beat = out.image.add("rope", "rope", rope_table(shape).tobytes())
     for layer in range(shape.num_layers):
         _emit_layer(out, read_layer(checkpoint, shape, layer), layer=layer, rope_beat=rope_beat)
         report(2 + layer, steps)
-    _emit_head(out, checkpoint, head, d2t_beat)
+    _emit_head(out, checkpoint, head)
     report(steps, steps)
     return out
 
@@ -178,20 +196,12 @@ def rope_table(shape: DraftShape) -> NDArray[np.int16]:
     return rounded
 
 
-def _emit_embedding(out: Compiled, checkpoint: Checkpoint) -> tuple[MatrixRef, int]:
-    """EMBED; returns the head's matrix (the same one when tied) and the d2t region."""
+def _emit_embedding(out: Compiled, checkpoint: Checkpoint, target_vocab_size: int) -> HeadRef:
+    """Pack head and embedding, the same matrix when tied, and emit EMBED."""
     shape = out.shape
-    target_v = read_d2t(checkpoint, shape)
-    tied = target_v is None and (shape.tied_embedding or "lm_head.weight" not in checkpoint.tensors)
-    head_rows = read_head(checkpoint, shape)
-    d2t_beat = isa.NO_BEAT
-    if target_v is not None:
-        order = np.argsort(target_v)
-        head_rows, target_v = head_rows[order], target_v[order]
-        d2t_beat = out.image.add("d2t", "d2t", target_v.astype("<i4").tobytes())
-    head = out.image.add_int8("head", head_rows)
-    table = head
-    if not tied:
+    head = _add_head(out.image, checkpoint, shape, target_vocab_size)
+    table = head.matrix
+    if head.d2t_beat != isa.NO_BEAT or not has_tied_head(checkpoint, shape):
         size = (shape.vocab_size, shape.hidden_size)
         table = out.image.add_int8("embedding", checkpoint.tensor(EMBEDDING, size))
     out.emit(
@@ -205,7 +215,22 @@ def _emit_embedding(out: Compiled, checkpoint: Checkpoint) -> tuple[MatrixRef, i
             out_frac=VECTOR_FRAC,
         ),
     )
-    return head, d2t_beat
+    return head
+
+
+def _add_head(
+    image: Image, checkpoint: Checkpoint, shape: DraftShape, target_vocab_size: int
+) -> HeadRef:
+    rows = read_head(checkpoint, shape)
+    target_v = read_d2t(checkpoint, shape)
+    if target_v is None:
+        matrix = image.add_int8("head", rows)
+        return HeadRef(matrix, isa.NO_BEAT, min(matrix.num_rows, target_vocab_size))
+    order = np.argsort(target_v)
+    target_v = target_v[order]
+    valid_rows = int((target_v < target_vocab_size).sum())
+    beat = image.add("d2t", "d2t", target_v.astype("<i4").tobytes())
+    return HeadRef(image.add_int8("head", rows[order]), beat, valid_rows)
 
 
 def _emit_norm(out: Compiled, name: str, gamma_d: NDArray[np.float32], *, sampled: bool) -> None:
@@ -312,20 +337,21 @@ def _emit_quant(
     out.emit(name, isa.Quant(in_vec=vec, width=width, in_frac=VECTOR_FRAC, sampled_only=sampled))
 
 
-def _emit_head(out: Compiled, checkpoint: Checkpoint, head: MatrixRef, d2t_beat: int) -> None:
+def _emit_head(out: Compiled, checkpoint: Checkpoint, head: HeadRef) -> None:
     gamma_d = checkpoint.tensor(FINAL_NORM, (out.shape.hidden_size,))
     _emit_norm(out, "final_norm", gamma_d, sampled=True)
     out.emit(
         "head",
         isa.Head(
-            weight_beat=head.beat,
-            num_rows=head.num_rows,
-            width=head.width,
+            weight_beat=head.matrix.beat,
+            num_rows=head.matrix.num_rows,
+            width=head.matrix.width,
             weight_bits=HEAD_BITS,
-            row_shift=head.row_shift,
+            row_shift=head.matrix.row_shift,
             out_frac=LOGIT_FRAC,
-            num_candidates=min(NUM_CANDIDATES, head.num_rows),
-            d2t_beat=d2t_beat,
+            num_candidates=min(NUM_CANDIDATES, head.valid_rows),
+            d2t_beat=head.d2t_beat,
+            valid_rows=head.valid_rows,
             sampled_only=True,
         ),
     )

@@ -162,6 +162,7 @@ class Head(Base):
     """Output matrix, keeping only the best candidates (docs: HEAD).
 
     ``d2t_beat``: int32 target id of each row, ascending; NO_BEAT when row and id are the same.
+    ``valid_rows``: the rows from there on only fill the vocabulary up and are no candidates.
     """
 
     opcode: ClassVar[int] = 8
@@ -174,6 +175,7 @@ class Head(Base):
     out_frac: int
     num_candidates: int
     d2t_beat: int
+    valid_rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

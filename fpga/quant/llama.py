@@ -1,8 +1,10 @@
 """What a Llama-shaped checkpoint must look like, and its tensors ready for quantisation."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import e, log2, sqrt
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -60,6 +62,18 @@ def read_shape(checkpoint: Checkpoint) -> DraftShape:
     )
     _check_sizes(shape)
     return shape
+
+
+def tokenizer_vocab_size(path: Path) -> int | None:
+    """Highest id of ``tokenizer.json`` plus one, added tokens included; None without the file."""
+    try:
+        document = json.loads((path / "tokenizer.json").read_bytes())
+        ids = [*document["model"]["vocab"].values()]
+        return 1 + max([*ids, *(token["id"] for token in document["added_tokens"])])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{path / 'tokenizer.json'}: damaged. Fetch the model again.") from error
 
 
 def _size(config: Mapping[str, Any], name: str, default: int | None = None) -> int:
@@ -166,10 +180,15 @@ def read_d2t(checkpoint: Checkpoint, shape: DraftShape) -> NDArray[np.int64] | N
     return target_v
 
 
+def has_tied_head(checkpoint: Checkpoint, shape: DraftShape) -> bool:
+    """Whether the output matrix is the embedding."""
+    return shape.tied_embedding or HEAD not in checkpoint.tensors
+
+
 def read_head(checkpoint: Checkpoint, shape: DraftShape) -> F32:
     """Output rows [draft_vocab_size, hidden]; a tied head's rows come from the embedding."""
     hidden = shape.hidden_size
-    if shape.tied_embedding or HEAD not in checkpoint.tensors:
+    if has_tied_head(checkpoint, shape):
         embedding = checkpoint.tensor(EMBEDDING, (shape.vocab_size, hidden))
         target_v = read_d2t(checkpoint, shape)
         return embedding if target_v is None else embedding[target_v]
