@@ -14,6 +14,7 @@ HeteroError                  1  INTERNAL            500
 │   └── CardTimeoutError     1  UNAVAILABLE         503
 ├── CapacityError            1  RESOURCE_EXHAUSTED  503  no slot, block or place in the queue
 ├── DraftUnavailableError    1  UNAVAILABLE         503  no draft server answers
+├── NotReadyError            1  UNAVAILABLE         503  the service starts up or shuts down
 ├── DeterminismError         1  FAILED_PRECONDITION 500  the numeric self-test failed
 └── RequestCancelledError    1  CANCELLED           499
     └── RequestDeadlineError 1  DEADLINE_EXCEEDED   504
@@ -115,6 +116,13 @@ class CapacityError(HeteroError):
 
 class DraftUnavailableError(HeteroError):
     """No draft server could be started or reached."""
+
+    grpc_status = "UNAVAILABLE"
+    http_status = 503
+
+
+class NotReadyError(HeteroError):
+    """The service takes no requests now: it is loading its model, or shutting down."""
 
     grpc_status = "UNAVAILABLE"
     http_status = 503
