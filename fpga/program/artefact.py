@@ -212,7 +212,7 @@ def load_artefact(
     raw, document = _read_manifest(path)
     manifest = _parse_manifest(path, document)
     _check_versions(path, manifest)
-    files = document["files"]
+    files = document.get("files", {})
     program_bytes = _read_checked(path / PROGRAM_FILE, files)
     image = np.frombuffer(_read_checked(path / WEIGHTS_FILE, files), dtype=np.uint8)
     program = tuple(isa.decode_program(program_bytes))

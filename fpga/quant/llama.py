@@ -68,8 +68,9 @@ def tokenizer_vocab_size(path: Path) -> int | None:
     """Highest id of ``tokenizer.json`` plus one, added tokens included; None without the file."""
     try:
         document = json.loads((path / "tokenizer.json").read_bytes())
-        ids = [*document["model"]["vocab"].values()]
-        return 1 + max([*ids, *(token["id"] for token in document["added_tokens"])])
+        vocab = document["model"]["vocab"]  # BPE: {token: id}; Unigram: [[token, score], ...]
+        ids = list(vocab.values()) if isinstance(vocab, dict) else list(range(len(vocab)))
+        return 1 + int(max([*ids, *(token["id"] for token in document["added_tokens"])]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,0 +1,211 @@
+"""The artefact: same bytes each time, all or nothing on disk, every damage noticed."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from support.llama_files import TINY, random_weights, write_checkpoint
+
+from fpga.program import isa
+from fpga.program.artefact import load_artefact
+from fpga.program.build import build_artefact
+from hetero.core.errors import ArtefactError, ConfigError, ModelError, PairError
+
+TOKENIZER = "ab" * 32
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoint"), TINY, random_weights(TINY))
+
+
+@pytest.fixture
+def artefact_dir(checkpoint, tmp_path):
+    out = tmp_path / "draft"
+    build_artefact(checkpoint, out, target_tokenizer_sha256=TOKENIZER)
+    return out
+
+
+def _files(path):
+    return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+
+
+def test_build_reports_what_it_wrote(checkpoint, tmp_path):
+    steps = []
+    info = build_artefact(
+        checkpoint,
+        tmp_path / "draft",
+        target_tokenizer_sha256=TOKENIZER,
+        progress=lambda done, total: steps.append((done, total)),
+    )
+    artefact = load_artefact(tmp_path / "draft")
+    assert info.sha256 == artefact.sha256
+    assert info.sha256 == hashlib.sha256((tmp_path / "draft/draft.json").read_bytes()).hexdigest()
+    assert info.params == sum(w.size for w in random_weights(TINY).values())
+    assert info.instructions == len(artefact.program) == 1 + 3 * 11 + 4
+    assert steps == [(i, 5) for i in range(1, 6)]
+    assert artefact.manifest.target.vocab_size == 200
+    # int4 nibbles and group scales of the layers, int8 embedding, mantissas, gammas
+    layer_weights = 3 * (128 * 64 + 64 * 64 + 192 * 64 + 64 * 96)
+    rows = 3 * (128 + 64 + 192 + 64) + 200
+    expected = layer_weights // 2 + layer_weights // 32 + 200 * 64 + 2 * rows + 2 * 64 * 7
+    assert info.weight_bytes == expected
+
+
+def test_the_same_checkpoint_gives_the_same_bytes(checkpoint, artefact_dir, tmp_path):
+    build_artefact(checkpoint, tmp_path / "again", target_tokenizer_sha256=TOKENIZER)
+    assert _files(tmp_path / "again") == _files(artefact_dir)
+
+
+def test_sharded_and_single_files_give_the_same_program_and_weights(artefact_dir, tmp_path):
+    weights = random_weights(TINY)
+    sharded = write_checkpoint(tmp_path / "sharded", TINY, weights, shards=3)
+    build_artefact(sharded, tmp_path / "again", target_tokenizer_sha256=TOKENIZER)
+    ours, theirs = _files(artefact_dir), _files(tmp_path / "again")
+    assert ours["weights.bin"] == theirs["weights.bin"]
+    assert ours["program.bin"] == theirs["program.bin"]
+
+
+def test_regions_are_aligned_and_disjoint(artefact_dir):
+    artefact = load_artefact(artefact_dir)
+    end = 0
+    for region in artefact.manifest.regions:
+        assert region.offset_bytes == -(-end // 4096) * 4096
+        end = region.offset_bytes + region.size_bytes
+    assert end <= artefact.image.size
+    assert not artefact.image.flags.writeable
+
+
+def test_an_old_artefact_is_replaced_and_nothing_else(checkpoint, artefact_dir, tmp_path):
+    before = load_artefact(artefact_dir).sha256
+    info = build_artefact(checkpoint, artefact_dir, target_tokenizer_sha256="cd" * 32)
+    assert info.sha256 == load_artefact(artefact_dir).sha256 != before
+    assert [p.name for p in tmp_path.iterdir()] == ["draft"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    with pytest.raises(ConfigError, match="exists and is no draft artefact"):
+        build_artefact(checkpoint, tmp_path / "mine", target_tokenizer_sha256=TOKENIZER)
+    assert (tmp_path / "mine/thesis.txt").exists()
+
+
+def test_a_failed_build_leaves_nothing(tmp_path):
+    weights = random_weights(TINY)
+    del weights["model.norm.weight"]
+    source = write_checkpoint(tmp_path / "source", TINY, weights)
+    with pytest.raises(ModelError, match=r"model\.norm\.weight is missing"):
+        build_artefact(source, tmp_path / "draft", target_tokenizer_sha256=TOKENIZER)
+    assert [p.name for p in tmp_path.iterdir()] == ["source"]
+
+
+def test_an_interrupted_write_leaves_the_old_artefact(checkpoint, artefact_dir, monkeypatch):
+    before = _files(artefact_dir)
+
+    def no_space(path, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fpga.program.artefact._write_durably", no_space)
+    with pytest.raises(OSError, match="No space left"):
+        build_artefact(checkpoint, artefact_dir, target_tokenizer_sha256="cd" * 32)
+    assert _files(artefact_dir) == before
+    assert len(list(artefact_dir.parent.iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["program.bin", "weights.bin"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "append", "remove"])
+def test_every_damaged_file_is_noticed(artefact_dir, name, damage):
+    file = artefact_dir / name
+    data = bytearray(file.read_bytes())
+    if damage == "flip":
+        data[len(data) // 2] ^= 1
+    elif damage == "truncate":
+        del data[len(data) // 2 :]
+    elif damage == "append":
+        data += b"\0"
+    file.write_bytes(data)
+    if damage == "remove":
+        file.unlink()
+    with pytest.raises(ArtefactError, match=f"{name}.*Build it again"):
+        load_artefact(artefact_dir)
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda text: text[: len(text) // 2], "not JSON"),
+        (lambda text: "", "not JSON"),
+        (lambda text: "[1]", "not a draft's manifest"),
+        (lambda text: text.replace("hetero-draft", "other"), "not a draft's manifest"),
+        (lambda text: text.replace('"vector_words"', '"vector_wordz"'), "incomplete"),
+        (lambda text: text.replace('"rope_base"', '"rope_bass"'), "incomplete"),
+        (lambda text: text.replace('"files"', '"fails"'), "incomplete|no readable"),
+    ],
+)
+def test_a_damaged_manifest_is_noticed(artefact_dir, damage, message):
+    file = artefact_dir / "draft.json"
+    file.write_text(damage(file.read_text()))
+    with pytest.raises(ArtefactError, match=message):
+        load_artefact(artefact_dir)
+
+
+def test_no_artefact_at_all(tmp_path):
+    with pytest.raises(ArtefactError, match=r"no readable draft\.json"):
+        load_artefact(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    "name, value, message",
+    [
+        ("format_version", 2, "format version 2, this hetero reads 1"),
+        ("isa_version", isa.ISA_VERSION + 1, "isa_version is 2"),
+        ("arithmetic_version", 9, "arithmetic_version is 9"),
+        ("tables_sha256", "00" * 32, "tables_sha256 is 00"),
+    ],
+)
+def test_another_version_is_refused_by_name(artefact_dir, name, value, message):
+    file = artefact_dir / "draft.json"
+    document = json.loads(file.read_text())
+    document[name] = value
+    file.write_text(json.dumps(document))
+    with pytest.raises(ArtefactError, match=message):
+        load_artefact(artefact_dir)
+
+
+def test_a_foreign_target_is_refused(artefact_dir):
+    load_artefact(artefact_dir, target_tokenizer_sha256=TOKENIZER, target_vocab_size=200)
+    with pytest.raises(PairError, match="built for tokenizer abababababab, the target has cdcd"):
+        load_artefact(artefact_dir, target_tokenizer_sha256="cd" * 32)
+    for size in (199, 201):
+        with pytest.raises(PairError, match=f"vocabulary of 200 tokens, the target has {size}"):
+            load_artefact(artefact_dir, target_vocab_size=size)
+
+
+def test_a_draft_with_too_few_tokens_is_refused(checkpoint, tmp_path):
+    with pytest.raises(PairError, match="embeds 200 tokens, the target's tokenizer has 201"):
+        build_artefact(
+            checkpoint, tmp_path / "d", target_tokenizer_sha256=TOKENIZER, target_vocab_size=201
+        )
+
+
+def test_a_matrix_that_could_overflow_stops_the_build(checkpoint, tmp_path, monkeypatch):
+    # No matrix up to the card's width can reach 2^31 as quantised here: lower the limit.
+    monkeypatch.setattr("fpga.program.bounds.ACCUMULATOR_LIMIT", 1_000_000)
+    with pytest.raises(ModelError, match=r"L00\.\w+: a row of \d+ columns may sum to \d+"):
+        build_artefact(checkpoint, tmp_path / "draft", target_tokenizer_sha256=TOKENIZER)
+
+
+def test_kv_layout_refuses_more_context_than_the_draft_has(artefact_dir):
+    artefact = load_artefact(artefact_dir)
+    assert artefact.kv_layout(2, 128).context_tokens == 128
+    with pytest.raises(ConfigError, match=r"context of 129 tokens.*1\.\.128"):
+        artefact.kv_layout(2, 129)
+
+
+def test_addresses_in_the_program_are_those_of_the_regions(artefact_dir):
+    artefact = load_artefact(artefact_dir)
+    offsets = {region.offset_bytes // 64 for region in artefact.manifest.regions}
+    for instruction in artefact.program:
+        for name in isa.operand_names(type(instruction)):
+            if name.endswith("_beat"):
+                assert getattr(instruction, name) in offsets | {isa.NO_BEAT}
+    assert np.unique(list(artefact.manifest.labels)).size == len(artefact.program)
