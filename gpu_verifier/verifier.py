@@ -55,6 +55,11 @@ class PagedVerifier:
         """Most rows (committed tokens and drafts, over all items) that one ``verify`` takes."""
         return self._row_buckets[-1]
 
+    @property
+    def threads(self) -> int:
+        """CPU threads that a pass uses."""
+        return self._compute.threads
+
     def can_admit(self, num_tokens: int) -> bool:
         """Whether a sequence that may grow to ``num_tokens`` positions fits right now."""
         return num_tokens <= self._info.max_context_tokens and self._pool.can_reserve(num_tokens)
