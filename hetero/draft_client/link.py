@@ -1,7 +1,6 @@
 """One stream to the draft server, from hello to loss."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -79,11 +78,16 @@ class Link:
             task.add_done_callback(self._task_ended)
         try:
             return await asyncio.shield(self._lost)
+        except asyncio.CancelledError:
+            await self._say_goodbye()
+            raise
         finally:
+            # Only now: cancelling a pending read or write cancels the whole call.
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._close(goodbye=not self._lost.done())
+            self._call.cancel()
+            await self._channel.close()
 
     def lose(self, cause: str) -> None:
         """Declare the stream lost."""
@@ -99,20 +103,10 @@ class Link:
         elif not self._lost.done():
             self._lost.set_exception(error)
 
-    async def _close(self, *, goodbye: bool) -> None:
-        if goodbye:
-            with contextlib.suppress(
-                grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.TimeoutError
-            ):
-                await asyncio.wait_for(self._say_goodbye(), GOODBYE_S)
-        self._call.cancel()
-        await self._channel.close()
-
     async def _say_goodbye(self) -> None:
-        while not self._outbox.empty():
-            await self._call.write(encode_request(self._outbox.get_nowait()))
-        await self._call.write(encode_request(Goaway(GoawayReason.BYE)))
-        await self._call.done_writing()
+        """Let the server end the stream, so that it knows a farewell from a crash."""
+        self.send(Goaway(GoawayReason.BYE))
+        await asyncio.wait({self._lost}, timeout=GOODBYE_S)
 
     async def _write(self) -> None:
         while True:

@@ -1,0 +1,118 @@
+"""The card host's process: open a card, serve it until told to stop."""
+
+import asyncio
+import contextlib
+import importlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hetero.core.errors import ConfigError
+from hetero.core.ports import CardDriver
+from hetero.draft_server.config import DraftServerConfig
+from hetero.draft_server.server import DraftServer
+
+DEFAULT_LISTEN = "127.0.0.1:50052"
+PARENT_POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftHostConfig:
+    """What to serve, and where.
+
+    ``draft``: folder of a built artefact. ``parent_pid``: end when that process ends.
+    """
+
+    draft: Path
+    card: str = "sim"
+    card_device: str = "u55c"
+    listen: str = DEFAULT_LISTEN
+    num_slots: int = 8
+    parent_pid: int | None = None
+    server: DraftServerConfig = field(default_factory=DraftServerConfig)
+
+    def __post_init__(self) -> None:
+        if self.num_slots < 1:
+            raise ConfigError(f"slots = {self.num_slots}: use at least 1.")
+
+
+OpenCard = Callable[[DraftHostConfig], CardDriver]
+
+
+def open_sim(cfg: DraftHostConfig) -> CardDriver:
+    """The simulated card."""
+    module = importlib.import_module("sim.open_card")
+    config = module.SimCardConfig(
+        device=cfg.card_device, artefact_path=cfg.draft, num_slots=cfg.num_slots
+    )
+    driver: CardDriver = module.open_sim_card(config)
+    return driver
+
+
+CARDS: Mapping[str, OpenCard] = {"sim": open_sim}
+"""``--card`` -> how to open it. The only place where the words simulator and card meet."""
+
+
+def run_draft_host(cfg: DraftHostConfig, *, cards: Mapping[str, OpenCard] = CARDS) -> None:
+    """Open the card, print one JSON line when ready, serve until SIGTERM, SIGINT or orphaned.
+
+    Raises ConfigError for a bad setting, ArtefactError or CardError when the card can't be opened.
+    """
+    if cfg.card not in cards:
+        raise ConfigError(f"card = {cfg.card!r}: use one of {', '.join(sorted(cards))}.")
+    driver = cards[cfg.card](cfg)
+    # A card that hangs is left alone: closing what its thread still uses would crash instead.
+    if asyncio.run(_serve(driver, cfg)):
+        driver.close()
+
+
+async def _serve(driver: CardDriver, cfg: DraftHostConfig) -> bool:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    server = DraftServer(driver, cfg.server)
+    port = await server.start(cfg.listen)
+    with contextlib.ExitStack() as watching:
+        if cfg.parent_pid is not None:
+            _watch_parent(cfg.parent_pid, stop, watching)
+        _announce({"listening": f"{cfg.listen.rpartition(':')[0]}:{port}", "pid": os.getpid()})
+        await stop.wait()
+    return await server.stop()
+
+
+def _announce(ready: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(ready) + "\n")
+    sys.stdout.flush()
+
+
+def _watch_parent(pid: int, stop: asyncio.Event, watching: contextlib.ExitStack) -> None:
+    """Set ``stop`` when ``pid`` ends, killed or not."""
+    loop = asyncio.get_running_loop()
+    if not hasattr(os, "pidfd_open"):
+        task = loop.create_task(_poll_parent(pid, stop))
+        watching.callback(task.cancel)
+        return
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        stop.set()
+        return
+    loop.add_reader(descriptor, stop.set)
+    watching.callback(os.close, descriptor)
+    watching.callback(loop.remove_reader, descriptor)
+
+
+async def _poll_parent(pid: int, stop: asyncio.Event) -> None:
+    while True:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            stop.set()
+            return
+        await asyncio.sleep(PARENT_POLL_S)
