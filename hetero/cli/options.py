@@ -1,0 +1,151 @@
+"""Options that several commands share: what to load, how to sample, how to draft."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from hetero.core.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+Callback = Callable[[click.Context, click.Parameter, Any], Any]
+
+DEFAULT_TARGET = "SmolLM2-135M-Instruct"
+
+
+def one_of(*choices: str) -> Callback:
+    """An option's callback: a name from a list, or a comma-separated list of them if multiple."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        del ctx
+        if value is None or value in choices:
+            return value
+        raise ConfigError(
+            f"{param.opts[0]} {value}: this version has {', '.join(choices)}. Choose one."
+        )
+
+    return check
+
+
+def names_of(*choices: str) -> Callback:
+    """An option's callback: comma-separated names from a list, as a tuple."""
+    check_one = one_of(*choices)
+
+    def check(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in value.split(","))
+        for name in names:
+            check_one(ctx, param, name)
+        return names
+
+    return check
+
+
+def integers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """An option's callback: comma-separated whole numbers, as a tuple."""
+    del ctx
+    try:
+        return tuple(int(number) for number in str(value).split(","))
+    except ValueError:
+        raise ConfigError(
+            f"{param.opts[0]} {value}: must be whole numbers with commas between, such as 2,4,8."
+        ) from None
+
+
+def engine_options(function: F) -> F:
+    """What to load and where: the fields of EngineHostConfig that a user sets."""
+    for option in reversed(_ENGINE_OPTIONS):
+        function = option(function)
+    return function
+
+
+_ENGINE_OPTIONS = [
+    click.option(
+        "--target",
+        default=DEFAULT_TARGET,
+        show_default=True,
+        metavar="NAME_OR_PATH",
+        help="Model that decides every token.",
+    ),
+    click.option(
+        "--draft",
+        metavar="PATH",
+        help="Draft artefact (hetero draft build). Default: the target's own int4 copy.",
+    ),
+    click.option(
+        "--draft-server",
+        metavar="HOST:PORT",
+        help="A draft server that runs already. Default: start one on loopback.",
+    ),
+    click.option(
+        "--card",
+        callback=one_of("sim"),
+        default="sim",
+        show_default=True,
+        help="What the draft server drives.",
+    ),
+    click.option(
+        "--card-device",
+        default="u55c",
+        show_default=True,
+        metavar="NAME",
+        help="Which card: u55c, kv260, ...",
+    ),
+    click.option(
+        "--target-device",
+        default="cpu",
+        show_default=True,
+        metavar="cpu/cuda",
+        help="Where the target runs.",
+    ),
+    click.option(
+        "--dtype",
+        default="auto",
+        show_default=True,
+        metavar="TYPE",
+        help="auto, float32, bfloat16 or (cuda) float16.",
+    ),
+    click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="CPU threads of the target. Default: torch's choice.",
+    ),
+    click.option(
+        "--num-kv-blocks",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="KV cache of the target, in blocks of 16 tokens. Default: by free memory.",
+    ),
+]
+
+
+def sampling_options(function: F) -> F:
+    """How the target picks tokens."""
+    for option in reversed(_SAMPLING_OPTIONS):
+        function = option(function)
+    return function
+
+
+_SAMPLING_OPTIONS = [
+    click.option("--max-tokens", type=int, metavar="N", help="Longest answer. [default: 256]"),
+    click.option(
+        "--temperature",
+        type=float,
+        default=0.0,
+        show_default=True,
+        metavar="T",
+        help="0 is greedy; at most 2.",
+    ),
+    click.option("--top-p", type=float, metavar="P", help="Keep the likeliest mass P."),
+    click.option("--top-k", type=int, metavar="K", help="Keep the K likeliest tokens."),
+    click.option("--min-p", type=float, metavar="P", help="Keep tokens of P times the best."),
+    click.option("--seed", type=int, metavar="N", help="64-bit seed. Default: drawn, and told."),
+]
+
+
+def host_fields(options: dict[str, Any]) -> dict[str, Any]:
+    """The EngineHostConfig fields that ``engine_options`` sets."""
+    server = options["draft_server"]
+    names = ("target", "draft", "card", "card_device", "target_device", "dtype", "threads")
+    fields = {name: options[name] for name in (*names, "num_kv_blocks")}
+    return fields | {"draft_servers": () if server is None else (server,)}
