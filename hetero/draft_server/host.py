@@ -74,9 +74,6 @@ class DraftHost:
             timeout_s=self._config.client_timeout_s,
         )
         stream = ClientStream(next(self._numbers), pulse, round_credits=self._config.round_credits)
-        if len(self._streams) >= self._config.max_streams:
-            self._refuse(stream, GoawayReason.BUSY, f"{len(self._streams)} streams are open")
-            return stream
         self.counters.streams_opened += 1
         self._streams[stream.number] = stream
         return stream
@@ -173,9 +170,16 @@ class DraftHost:
         elif problem := _bad_terms(hello):
             self._refuse(stream, GoawayReason.PROTOCOL, problem)
         else:
-            self._replace_older(hello.client_id)
-            stream.hello = hello
-            stream.send(self._server_hello())
+            self._admit(stream, hello)
+
+    def _admit(self, stream: ClientStream, hello: ClientHello) -> None:
+        self._replace_older(hello.client_id)
+        greeted = sum(other.hello is not None for other in self._streams.values())
+        if greeted >= self._config.max_streams:
+            self._refuse(stream, GoawayReason.BUSY, f"{greeted} verifiers are connected")
+            return
+        stream.hello = hello
+        stream.send(self._server_hello())
 
     def _misfit(self, hello: ClientHello) -> str:
         info = self._info

@@ -23,6 +23,7 @@ from support.draft_pair import (
     running_pair,
     running_server,
 )
+from support.raw_draft import eventually
 
 from hetero.core.errors import (
     CardTimeoutError,
@@ -38,14 +39,6 @@ from hetero.draft_client.config import DraftClientConfig
 
 MODEL = hash_model()
 PROMPTS = [[1, 2, 3], [4, 5], [7] * 50, list(range(100, 120))]
-
-
-async def eventually(condition, *, timeout_s=10.0):
-    for _ in range(int(timeout_s / 0.01)):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came true")
 
 
 def batch(*queries, round_id=1):
