@@ -63,9 +63,10 @@ class HfTokenizer:
     def sha256(self) -> str:
         """Identity of vocabulary, merges, pre-tokenisation, special tokens and chat template.
 
-        Taken over a canonical form, so that saving the same tokenizer again keeps it.
+        Taken over a canonical form, so that saving the same tokenizer again keeps it. The
+        post-processor is left out: transformers adds one that does nothing when it saves.
         """
-        parts = ("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "model")
+        parts = ("added_tokens", "normalizer", "pre_tokenizer", "model")
         identity = {name: _without_defaults(self._definition.get(name)) for name in parts}
         identity["chat_template"] = self._settings["chat_template"]
         text = json.dumps(identity, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

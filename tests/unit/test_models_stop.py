@@ -1,4 +1,4 @@
-"""Stop strings over text in pieces: nothing missed, nothing of them delivered, cuts don't matter."""
+"""Stop strings over text in pieces: none missed, no part delivered, and cuts do not matter."""
 
 import pytest
 from hypothesis import example, given
