@@ -138,7 +138,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         context.add_done_callback(done)  # type: ignore[arg-type]  # a class in the stubs
 
     async def _abort(self, context: AnyContext, error: HeteroError) -> None:
-        self._service.metrics.request_refused(error.grpc_status)
+        self._service.refuse(error)
         param = getattr(error, "param", None)
         metadata = (("hetero-param", param),) if param else ()
         await context.abort(grpc.StatusCode[error.grpc_status], str(error), metadata)
@@ -172,14 +172,15 @@ def _health_of(service: InferenceService) -> HealthServicer:
     return health
 
 
-def bind(server: grpc.aio.Server, address: str) -> int:
+def bind(server: grpc.aio.Server, host: str, port: int, *, setting: str) -> int:
     """Take HOST:PORT (port 0: any free one) and return the port. Raises ConfigError."""
-    port = 0
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    bound = 0
     with contextlib.suppress(RuntimeError):  # newer grpcio raises, older returns 0
-        port = server.add_insecure_port(address)
-    if not port:
+        bound = server.add_insecure_port(address)
+    if not bound:
         raise ConfigError(
-            f"--grpc {address}: the port is in use, or the address is not this host's. Stop what "
-            "listens there, or choose another port."
+            f"{setting} {address}: port {port} is in use, or {host} is not this host's. Stop what "
+            f"listens there, or choose another one with {setting}."
         )
-    return port
+    return bound

@@ -30,7 +30,7 @@ EVENT_STREAM_HEADERS = [
 
 def error_response(service: InferenceService, error: HeteroError) -> JSONResponse:
     """OpenAI's error object with the error's status; counted as a refusal."""
-    service.metrics.request_refused(error.grpc_status)
+    service.refuse(error)
     headers = {"retry-after": "1"} if isinstance(error, CapacityError | NotReadyError) else None
     return JSONResponse(error_json(error), status_code=error.http_status, headers=headers)
 

@@ -1,6 +1,7 @@
 """What the HTTP and the gRPC front door share: the engine, its state, and answers in flight."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -17,6 +18,8 @@ from hetero.core.ports import Engine, MonotonicClock, Tokenizer
 from hetero.core.types import Delta, Finish, GenerationRequest, SpeculativeParams
 from hetero.telemetry.metrics import ServingMetrics
 from hetero.telemetry.snapshot import DrafterProbe, EngineProbe
+
+logger = logging.getLogger(__name__)
 
 Phase = Literal["loading", "ready", "draining", "failed"]
 
@@ -152,11 +155,18 @@ class InferenceService:
                 async for index, delta in merged:
                     yield index, delta
                     if delta.finish is not None:
+                        _log_end(requests[index], delta.finish)
                         self._raise_if_failed(delta.finish, requests[index])
         finally:
             self._num_active -= len(requests)
             if not self._num_active:
                 self._idle.set()
+
+    def refuse(self, error: HeteroError) -> None:
+        """Count and log an error that a caller gets instead of an answer."""
+        self.metrics.request_refused(error.grpc_status)
+        level = logging.INFO if error.http_status < 500 else logging.WARNING
+        logger.log(level, "request refused: %s", error, extra={"status": error.grpc_status})
 
     def _raise_if_failed(self, finish: Finish, request: GenerationRequest) -> None:
         if finish.reason == "error":
@@ -166,6 +176,19 @@ class InferenceService:
             why = finish.error or "the engine ended this request"
             kind = RequestDeadlineError if late else NotReadyError
             raise kind(f"{why}. The answer is incomplete.")
+
+
+def _log_end(request: GenerationRequest, finish: Finish) -> None:
+    fields = {
+        "request_id": request.request_id,
+        "finish_reason": finish.reason,
+        "prompt_tokens": finish.num_prompt_tokens,
+        "completion_tokens": finish.num_completion_tokens,
+        "spec_steps": finish.speculation.num_spec_steps,
+        "accepted_tokens": finish.speculation.num_accepted_draft_tokens,
+        "total_s": round(finish.latency.total_s, 4),
+    }
+    logger.info("request ended", extra=fields)
 
 
 def _stream(engine: Engine, request: GenerationRequest) -> AsyncGenerator[Delta, None]:

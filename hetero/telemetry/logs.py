@@ -8,7 +8,10 @@ from typing import Literal, TextIO
 LogFormat = Literal["text", "json"]
 LEVELS = ("debug", "info", "warning", "error")
 
-_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {
+    *("message", "asctime", "taskName"),
+    "color_message",  # uvicorn's, for terminals
+}
 
 
 def set_up_logging(

@@ -22,7 +22,7 @@ from hetero.rpc.inference.v1.inference_pb2_grpc import InferenceServiceStub
 @asynccontextmanager
 async def serving(service):
     server = create_server(service)
-    port = bind(server, "127.0.0.1:0")
+    port = bind(server, "127.0.0.1", 0, setting="--grpc")
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -362,11 +362,11 @@ async def test_model_and_server_info():
 async def test_a_port_in_use_is_one_clear_error():
     service, _ = ready_service()
     first, second = create_server(service), create_server(service)
-    port = bind(first, "127.0.0.1:0")
+    port = bind(first, "127.0.0.1", 0, setting="--grpc")
     await first.start()
     try:
-        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
-            bind(second, f"127.0.0.1:{port}")
+        with pytest.raises(ConfigError, match=f"--grpc 127.0.0.1:{port}: port {port} is in use"):
+            bind(second, "127.0.0.1", port, setting="--grpc")
     finally:
         await first.stop(None)
         await second.stop(None)
