@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,8 +50,9 @@ class DraftChild:
     again, ever more slowly, while the engine decodes without drafts.
     """
 
-    def __init__(self, config: DraftChildConfig) -> None:
-        self._config = config
+    def __init__(self, command: Callable[[int], Sequence[str]]) -> None:
+        """``command``: the command line for a port to listen on; 0 lets the child choose."""
+        self._command = command
         self._process: asyncio.subprocess.Process | None = None
         self._starting: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -92,7 +93,7 @@ class DraftChild:
 
     async def _spawn(self) -> None:
         # Shielded: a cancel between fork and assignment would leave a process nobody knows.
-        starting = asyncio.create_task(_start_process(self._config.command(self._port)))
+        starting = asyncio.create_task(_start_process(self._command(self._port)))
         try:
             self._process = await asyncio.shield(starting)
         except asyncio.CancelledError:

@@ -163,11 +163,10 @@ async def _child_for(
             vocab_size=tokenizer.vocab_size,
             progress=progress,
         )
-    return DraftChild(
-        DraftChildConfig(
-            draft=draft, card=cfg.card, card_device=cfg.card_device, num_slots=cfg.card_slots
-        )
+    config = DraftChildConfig(
+        draft=draft, card=cfg.card, card_device=cfg.card_device, num_slots=cfg.card_slots
     )
+    return DraftChild(config.command)
 
 
 def _verifier_config(

@@ -1,49 +1,41 @@
-"""A draft server process with a scripted card: ``python card_host.py [--delay-s S] [ARGS]``.
+"""A draft server process around a scripted card: ``card_host.py KIND SEQUENCES LISTEN PPID``.
 
-The real process wiring (hetero.services.draft_host) with only the card replaced. Its model is
-``hash_model(256)``, so a test that decodes with the same is always right.
+The real host process (``hetero.services.draft_host``) with the card swapped: KIND is right, wrong
+or garbage; SEQUENCES a JSON file of known prompt + output token ids.
 """
 
-import argparse
+import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.cards import FakeCard, SlowCard, card_info, hash_model
+from support.cards import FakeCard, GarbageCard, card_info, next_from_sequences, wrong
 
-from hetero.core.errors import HeteroError
-from hetero.draft_server.config import DraftServerConfig
 from hetero.services.draft_host import DraftHostConfig, run_draft_host
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--listen", default="127.0.0.1:0")
-    parser.add_argument("--slots", type=int, default=4)
-    parser.add_argument("--delay-s", type=float, default=0.0)
-    parser.add_argument("--parent-pid", type=int)
-    args = parser.parse_args()
-
-    def open_card(cfg):
-        card = FakeCard(hash_model(), info=card_info(num_slots=cfg.num_slots))
-        return SlowCard(card, args.delay_s) if args.delay_s else card
-
-    config = DraftHostConfig(
-        draft=Path(),
-        card="scripted",
-        listen=args.listen,
-        num_slots=args.slots,
-        parent_pid=args.parent_pid,
-        server=DraftServerConfig(),
+def main(kind: str, sequences: str, listen: str, parent_pid: str) -> None:
+    known = json.loads(Path(sequences).read_text())
+    info = card_info(
+        num_slots=8,
+        max_lanes=8,
+        max_context_tokens=1024,
+        max_prefill_tokens=64,
+        vocab_size=known["vocab_size"],
+        target_tokenizer_sha256="b" * 64,
     )
-    try:
-        run_draft_host(config, cards={"scripted": open_card})
-    except HeteroError as error:
-        sys.stderr.write(f"hetero: {error}\n")
-        return error.exit_code
-    return 0
+    right = next_from_sequences(known["sequences"])
+    cards = {
+        "right": lambda _: FakeCard(right, info=info),
+        "wrong": lambda _: FakeCard(wrong(right, info.vocab_size), info=info),
+        "garbage": lambda _: GarbageCard(info=info),
+    }
+    config = DraftHostConfig(
+        draft=Path("none"), card=kind, listen=listen, parent_pid=int(parent_pid)
+    )
+    run_draft_host(config, cards=cards)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(*sys.argv[1:])
