@@ -144,9 +144,11 @@ class Ledger:
                 plan.closes.append(Close(query.sequence_id))
                 remote.sent = None
             return "draft_ctx"
-        if remote.sent is None and self._clock() < remote.not_before:
-            return remote.refusal
-        return ""
+        if remote.sent is not None:
+            return ""
+        if 4 * len(query.token_ids) + _OPEN_OVERHEAD_BYTES > server.max_frame_bytes:
+            return "resource_exhausted"
+        return remote.refusal if self._clock() < remote.not_before else ""
 
 
 def _tell_tokens(query: DraftQuery, remote: RemoteSequence, plan: Plan) -> None:

@@ -173,9 +173,8 @@ async def open_link(
         max_frame_bytes=config.max_frame_bytes,
     )
     # A new channel each time: a used one would sit out gRPC's own back-off first.
-    channel = grpc.aio.insecure_channel(
-        address, options=(*grpc_options(config.max_frame_bytes), *CLIENT_ONLY_OPTIONS)
-    )
+    options = grpc_options(config.max_frame_bytes, silence_s=config.heartbeat_timeout_s)
+    channel = grpc.aio.insecure_channel(address, options=(*options, *CLIENT_ONLY_OPTIONS))
     try:
         call: Call = channel.stream_stream(METHOD)()
         hello = _client_hello(identity, config, client_id)

@@ -40,20 +40,22 @@ class FrameLimits:
     max_items: int = MAX_ITEMS
 
 
-def grpc_options(max_frame_bytes: int) -> tuple[tuple[str, int], ...]:
-    """Channel options of both ends.
+def grpc_options(max_frame_bytes: int, *, silence_s: float) -> tuple[tuple[str, int], ...]:
+    """Channel options of both ends; ``silence_s``: when our heartbeats would give up.
 
-    The keepalive set notices a dead link (1.7 s) and a peer whose kernel still answers (1.3 s,
-    thanks to ping_timeout_ms; keepalive_timeout_ms alone took a minute). Both are only the second
-    line behind the heartbeat frames. No allocator tuning: mallopt pays from about 1 MB a message,
-    and a round of 32 sequences is a few kilobytes.
+    Keepalive is the second line: it ends a dead connection that no stream watches. It gets twice
+    the heartbeat's patience, or a loaded machine would lose streams that are only late.
+    keepalive_timeout_ms alone took a minute to notice a stopped peer; ping_timeout_ms is what
+    works. No allocator tuning: mallopt pays from about 1 MB a message, and a round of 32
+    sequences is a few kilobytes.
     """
+    patience_ms = max(500, int(2_000 * silence_s))
     return (
         ("grpc.max_receive_message_length", max_frame_bytes),
         ("grpc.max_send_message_length", max_frame_bytes),
         ("grpc.keepalive_time_ms", 1_000),
-        ("grpc.keepalive_timeout_ms", 500),
-        ("grpc.http2.ping_timeout_ms", 500),
+        ("grpc.keepalive_timeout_ms", patience_ms),
+        ("grpc.http2.ping_timeout_ms", patience_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
     )

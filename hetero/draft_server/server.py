@@ -1,8 +1,9 @@
 """gRPC around a DraftHost: one handler, one ticker, one card."""
 
 import asyncio
-import contextlib
 import logging
+import os
+import socket
 import time
 from collections.abc import AsyncIterator
 
@@ -66,8 +67,10 @@ class DraftServer:
             allow_remote=self._config.allow_insecure_remote,
             flag="--insecure-allow-remote",
         )
-        options = (*grpc_options(self._config.max_frame_bytes), *SERVER_ONLY_OPTIONS)
-        self._server = grpc.aio.server(options=options)
+        _check_free(listen)
+        config = self._config
+        options = grpc_options(config.max_frame_bytes, silence_s=config.client_timeout_s)
+        self._server = grpc.aio.server(options=(*options, *SERVER_ONLY_OPTIONS))
         # Bytes in, bytes out: our codec turns bad ones into counted errors, gRPC's own
         # deserialisation would end the stream.
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
@@ -132,14 +135,27 @@ class DraftServer:
             self._host.tick()
 
 
-def _bind(server: grpc.aio.Server, listen: str) -> int:
+def _check_free(listen: str) -> None:
+    """Try the port with a plain socket first: gRPC would print its own lines about a taken one."""
     host, port = split_address(listen, setting="listen")
-    bound = 0
-    with contextlib.suppress(RuntimeError):  # newer grpcio raises, older returns 0
-        bound = server.add_insecure_port(listen)
-    if not bound:
-        raise ConfigError(
-            f"listen = {listen}: cannot bind port {port} on {host}; is it in use? Name another, "
-            "or port 0 for any free one."
-        )
-    return bound
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        # Python adds its own words to strerror here; names that don't resolve have no errno.
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise _cannot_bind(listen, why) from error
+
+
+def _bind(server: grpc.aio.Server, listen: str) -> int:
+    try:
+        port = server.add_insecure_port(listen)
+    except RuntimeError as error:
+        raise _cannot_bind(listen, str(error)) from error
+    if not port:  # what older grpcio gives instead
+        raise _cannot_bind(listen, "gRPC gives no reason")
+    return port
+
+
+def _cannot_bind(listen: str, why: str) -> ConfigError:
+    return ConfigError(f"listen = {listen}: {why}. Name another port, or port 0 for any free one.")

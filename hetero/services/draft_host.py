@@ -25,7 +25,8 @@ PARENT_POLL_S = 0.5
 class DraftHostConfig:
     """What to serve, and where.
 
-    ``draft``: folder of a built artefact. ``parent_pid``: end when that process ends.
+    ``draft``: folder of a built artefact. ``parent_pid``: end when that process ends. ``drain_s``:
+    at the end, how long to wait for the start that the card is in.
     """
 
     draft: Path
@@ -34,6 +35,7 @@ class DraftHostConfig:
     listen: str = DEFAULT_LISTEN
     num_slots: int = 8
     parent_pid: int | None = None
+    drain_s: float = 5.0
     server: DraftServerConfig = field(default_factory=DraftServerConfig)
 
     def __post_init__(self) -> None:
@@ -83,7 +85,7 @@ async def _serve(driver: CardDriver, cfg: DraftHostConfig) -> bool:
             _watch_parent(cfg.parent_pid, stop, watching)
         _announce({"listening": f"{cfg.listen.rpartition(':')[0]}:{port}", "pid": os.getpid()})
         await stop.wait()
-    return await server.stop()
+    return await server.stop(cfg.drain_s)
 
 
 def _announce(ready: dict[str, Any]) -> None:

@@ -475,7 +475,7 @@ async def test_a_client_from_the_future(monkeypatch):
 
 async def test_port_in_use():
     async with running_server(FakeCard(MODEL)) as (_, address):
-        with pytest.raises(ConfigError, match="in use"):
+        with pytest.raises(ConfigError, match="Address already in use"):
             async with running_server(FakeCard(MODEL), listen=address):
                 pass
 

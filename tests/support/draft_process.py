@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).with_name("card_host.py")
+SCRIPT = Path(__file__).with_name("hash_model_host.py")
 START_TIMEOUT_S = 60.0
 
 
