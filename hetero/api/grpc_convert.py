@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from hetero.api.answer_stats import draft_acceptance_rate, mean_acceptance_length
 from hetero.api.intake import ChatPrompt, Prompt, Wish
 from hetero.api.openai_body import UnsupportedParameterError
 from hetero.core.errors import RequestError
+from hetero.core.figures import acceptance_rate, mean_acceptance_length
 from hetero.core.types import Delta, Finish, GenerationRequest, SpeculativeParams
 from hetero.core.validation import SamplingWishes
 from hetero.rpc.inference.v1 import inference_pb2 as pb
@@ -181,7 +181,7 @@ def _speculation(finish: Finish) -> pb.SpeculationStats:
     return pb.SpeculationStats(
         num_spec_steps=spec.num_spec_steps,
         mean_acceptance_length=mean_acceptance_length(spec),
-        draft_acceptance_rate=draft_acceptance_rate(spec),
+        draft_acceptance_rate=acceptance_rate(spec),
         drafted_per_position=spec.drafted_per_position,
         accepted_per_position=spec.accepted_per_position,
         fallbacks=finish.fallbacks,

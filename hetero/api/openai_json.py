@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hetero.api.answer_stats import add_up, speculation_json
+from hetero.api.answer_stats import speculation_json
 from hetero.api.openai_body import UnknownParameterError, UnsupportedParameterError
 from hetero.api.service import ModelNotServedError
 from hetero.core.errors import (
@@ -16,6 +16,7 @@ from hetero.core.errors import (
     RequestDeadlineError,
     RequestError,
 )
+from hetero.core.figures import add_up
 from hetero.core.types import Finish
 
 Kind = Literal["chat", "text"]
