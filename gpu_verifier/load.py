@@ -85,6 +85,7 @@ def _load(
         device=device,
         dtype=dtype,
         threads=compute.threads,
+        executor=target.executor,
         weights_sha256=identity.weights_digest(cfg.model_dir, files),
     )
     capacity_tokens = shape.num_blocks * shape.block_tokens

@@ -20,6 +20,7 @@ import torch
 from gpu_verifier.attention.paged import PagedStep, attend
 from gpu_verifier.attention.plan import SLAB_TILES, SPLIT_KEYS, TILE_ROWS, SequenceRows, build_plan
 from gpu_verifier.kv.cache import CacheShape, PagedCache
+from gpu_verifier.model.packed_linear import AnyLinear
 from gpu_verifier.model.target import HEAD_SLAB_ROWS, ROW_TILE, StepRows, TargetModel, pad_to_tile
 from hetero.core.errors import DeterminismError
 
@@ -93,7 +94,7 @@ def _prove_head(target: TargetModel, generator: torch.Generator) -> None:
             raise _fail(f"the output head at {rows} rows")
 
 
-def _probe(target: TargetModel, layer: torch.nn.Linear, generator: torch.Generator) -> _Probe:
+def _probe(target: TargetModel, layer: AnyLinear, generator: torch.Generator) -> _Probe:
     row_pd = _random(target, (3, layer.in_features), generator)
     alone = []
     for row in row_pd:
@@ -103,9 +104,7 @@ def _probe(target: TargetModel, layer: torch.nn.Linear, generator: torch.Generat
     return _Probe(row_pd, torch.stack(alone))
 
 
-def _same_in_batch(
-    layer: torch.nn.Linear, probe: _Probe, rows: int, generator: torch.Generator
-) -> bool:
+def _same_in_batch(layer: AnyLinear, probe: _Probe, rows: int, generator: torch.Generator) -> bool:
     """Whether the probe's rows come out alike at the start, inside and at the end of a batch."""
     noise = torch.randn(rows, layer.in_features, generator=generator)
     batch = noise.to(probe.row_pd)

@@ -64,7 +64,7 @@ def _cpuinfo_lines() -> list[str]:
 
 
 def numerics_identity(
-    *, device: torch.device, dtype: torch.dtype, threads: int, weights_sha256: str
+    *, device: torch.device, dtype: torch.dtype, threads: int, executor: str, weights_sha256: str
 ) -> dict[str, str]:
     """Name and value of everything that may move a bit."""
     on_gpu = device.type == "cuda"
@@ -73,7 +73,7 @@ def numerics_identity(
         "torch": torch.__version__,
         "transformers": metadata.version("transformers"),
         "numpy": metadata.version("numpy"),
-        "executor": "eager",
+        "executor": executor,
         "device": torch.cuda.get_device_name(device) if on_gpu else _cpu_model(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "dtype": str(dtype).removeprefix("torch."),

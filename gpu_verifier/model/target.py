@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 from gpu_verifier.attention import paged
 from gpu_verifier.attention.plan import AttentionPlan, SequenceRows, build_plan
 from gpu_verifier.kv.cache import CacheShape, PagedCache
+from gpu_verifier.model.packed_linear import AnyLinear, PackedLinear, can_pack, pack_linear_layers
 from hetero.core.errors import ModelError
 
 ROW_TILE = 16
@@ -38,14 +39,15 @@ class StepRows:
 class RowSlabs(torch.nn.Module):
     """A linear layer that takes at most ``HEAD_SLAB_ROWS`` rows at a time."""
 
-    def __init__(self, linear: torch.nn.Linear) -> None:
+    def __init__(self, linear: AnyLinear) -> None:
         super().__init__()
         self.linear = linear
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """``hidden``: [1, n, d]; returns [1, n, vocabulary]."""
         if hidden.shape[1] <= HEAD_SLAB_ROWS:
-            return self.linear(hidden)  # type: ignore[no-any-return]
+            out: torch.Tensor = self.linear(hidden)
+            return out
         return torch.cat([self.linear(slab) for slab in torch.split(hidden, HEAD_SLAB_ROWS, 1)], 1)
 
 
@@ -58,9 +60,9 @@ class TargetModel:
         self.config = module.config.get_text_config()
 
     @property
-    def head(self) -> torch.nn.Linear:
+    def head(self) -> AnyLinear:
         """The output head, without its slabs."""
-        head: torch.nn.Linear = self.module.get_output_embeddings().linear
+        head: AnyLinear = self.module.get_output_embeddings().linear
         return head
 
     @property
@@ -83,11 +85,16 @@ class TargetModel:
             dtype=self.dtype,
         )
 
-    def linear_layers(self) -> list[torch.nn.Linear]:
+    @property
+    def executor(self) -> str:
+        """How products are computed; part of the numerics identity."""
+        return "eager, packed" if isinstance(self.head, PackedLinear) else "eager"
+
+    def linear_layers(self) -> list[AnyLinear]:
         """One linear layer for each distinct (inputs, outputs, bias) of the model."""
-        layers: dict[tuple[int, int, bool], torch.nn.Linear] = {}
+        layers: dict[tuple[int, int, bool], AnyLinear] = {}
         for layer in self.module.modules():
-            if isinstance(layer, torch.nn.Linear):
+            if isinstance(layer, (torch.nn.Linear, PackedLinear)):
                 key = (layer.in_features, layer.out_features, layer.bias is not None)
                 layers.setdefault(key, layer)
         return list(layers.values())
@@ -156,8 +163,11 @@ def load_target(model_dir: Path, device: torch.device, dtype: torch.dtype) -> Ta
             f"target = {model_dir}: {type(module).__name__} does not let its attention be "
             "replaced. Choose a model that follows transformers' attention interface."
         )
+    module = module.eval().to(device)
+    if can_pack(device, dtype):
+        pack_linear_layers(module)
     _cut_head(module)
-    return TargetModel(module.eval().to(device), device)
+    return TargetModel(module, device)
 
 
 def _refuse_incomplete(model_dir: Path, loading: dict[str, Any]) -> None:
