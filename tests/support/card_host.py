@@ -1,7 +1,8 @@
 """A draft server process around a scripted card: ``card_host.py KIND SEQUENCES LISTEN PPID``.
 
 The real host process (``hetero.services.draft_host``) with the card swapped: KIND is right, wrong
-or garbage; SEQUENCES a JSON file of known prompt + output token ids.
+or garbage, and SEQUENCES a JSON file of known prompt + output token ids; or KIND is golden, and
+SEQUENCES an artefact for the golden model to execute.
 """
 
 import json
@@ -11,12 +12,20 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.cards import FakeCard, GarbageCard, card_info, next_from_sequences, wrong
+from support.golden_card import GoldenCard
 
 from hetero.services.draft_host import DraftHostConfig, run_draft_host
 
 
 def main(kind: str, sequences: str, listen: str, parent_pid: str) -> None:
-    known = json.loads(Path(sequences).read_text())
+    config = DraftHostConfig(
+        draft=Path(sequences), card=kind, listen=listen, parent_pid=int(parent_pid)
+    )
+    run_draft_host(config, cards={"golden": lambda cfg: GoldenCard(cfg.draft)} | SCRIPTED)
+
+
+def scripted(kind: str, path: Path) -> FakeCard:
+    known = json.loads(path.read_text())
     info = card_info(
         num_slots=8,
         max_lanes=8,
@@ -26,15 +35,14 @@ def main(kind: str, sequences: str, listen: str, parent_pid: str) -> None:
         target_tokenizer_sha256="b" * 64,
     )
     right = next_from_sequences(known["sequences"])
-    cards = {
-        "right": lambda _: FakeCard(right, info=info),
-        "wrong": lambda _: FakeCard(wrong(right, info.vocab_size), info=info),
-        "garbage": lambda _: GarbageCard(info=info),
-    }
-    config = DraftHostConfig(
-        draft=Path("none"), card=kind, listen=listen, parent_pid=int(parent_pid)
-    )
-    run_draft_host(config, cards=cards)
+    if kind == "garbage":
+        return GarbageCard(info=info)
+    return FakeCard(right if kind == "right" else wrong(right, info.vocab_size), info=info)
+
+
+SCRIPTED = {
+    kind: lambda cfg: scripted(cfg.card, cfg.draft) for kind in ("right", "wrong", "garbage")
+}
 
 
 if __name__ == "__main__":
