@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -19,6 +20,8 @@ from hetero.api.service import InferenceService, Phase, check_model
 from hetero.core.errors import ConfigError, HeteroError
 from hetero.rpc.inference.v1 import inference_pb2 as pb
 from hetero.rpc.inference.v1 import inference_pb2_grpc
+
+logger = logging.getLogger(__name__)
 
 SERVICE = pb.DESCRIPTOR.services_by_name["InferenceService"].full_name
 
@@ -55,6 +58,9 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                     yield message
         except HeteroError as error:
             await self._abort(context, error)
+        except Exception:  # our own bug: its insides are for the log, not for the caller
+            logger.exception("request failed")
+            await self._abort(context, HeteroError("internal error; see the server's log"))
 
     async def HealthCheck(  # noqa: N802
         self, request: pb.HealthCheckRequest, context: AnyContext

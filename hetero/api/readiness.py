@@ -27,11 +27,17 @@ def readiness(service: InferenceService) -> dict[str, Any]:
     }
 
 
-_NOTHING_YET: dict[str, Any] = {"queue": None, "kv": None, "drafters": [], "fault": None}
+_NOTHING_YET: dict[str, Any] = {
+    "queue": None,
+    "kv": None,
+    "drafters": [],
+    "degraded": None,
+    "fault": None,
+}
 
 
 def _load(backend: Backend) -> dict[str, Any]:
-    view = backend.snapshot()
+    view, drafters = backend.snapshot(), backend.drafters()
     return {
         "queue": {"running": view.num_running, "waiting": view.num_waiting},
         "kv": {
@@ -40,6 +46,8 @@ def _load(backend: Backend) -> dict[str, Any]:
             "committed_blocks": view.kv.committed_blocks,
             "reserved_blocks": view.kv.reserved_blocks,
         },
-        "drafters": [{"name": d.name, "state": d.state} for d in backend.drafters()],
+        "drafters": [{"name": d.name, "state": d.state} for d in drafters],
+        # Answers are right without a drafter, and slower.
+        "degraded": any(d.state != "ready" for d in drafters),
         "fault": view.fault,
     }

@@ -21,7 +21,7 @@ from hetero.telemetry.snapshot import DrafterProbe, EngineProbe
 
 logger = logging.getLogger(__name__)
 
-Phase = Literal["loading", "ready", "draining", "failed"]
+Phase = Literal["loading", "ready", "draining"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Backend:
 class InferenceService:
     """Knows whether requests can be taken, and which are under way. One event loop.
 
-    The phase goes loading -> ready -> draining, or to failed; listeners are told of each change.
+    The phase goes loading -> ready -> draining; listeners are told of each change.
     """
 
     def __init__(
@@ -97,10 +97,6 @@ class InferenceService:
         """Refuse what comes from now on; what runs goes on."""
         self._change("draining")
 
-    def fail(self) -> None:
-        """The model could not be loaded."""
-        self._change("failed")
-
     async def idle(self) -> None:
         """Wait until no answer is under way."""
         await self._idle.wait()
@@ -127,7 +123,6 @@ class InferenceService:
         why = {
             "loading": "the model is still being loaded. Try again when /ready says 200.",
             "draining": "the server is shutting down. Try another one.",
-            "failed": "the model could not be loaded. See the server's log.",
             "ready": "no model is loaded.",
         }[self.phase]
         raise NotReadyError(why)

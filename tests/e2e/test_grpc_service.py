@@ -215,6 +215,12 @@ async def test_errors_of_the_engine_become_statuses(kind, code):
     assert (seen.code(), seen.details()) == (code, "no more")
 
 
+async def test_a_bug_of_ours_keeps_its_insides():
+    error = await refusal(chat(), lambda request: [ZeroDivisionError("secret path")])
+    assert error.code() == grpc.StatusCode.INTERNAL
+    assert "secret" not in error.details()
+
+
 async def test_an_answer_that_was_cut_off_is_abort_and_no_success():
     service, _ = ready_service(lambda r: ["ab", Finish("cancelled", 2, 2, error="shutting down")])
     async with serving(service) as channel:

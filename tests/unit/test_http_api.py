@@ -10,6 +10,7 @@ from hetero.api.http_api import create_app
 from hetero.api.service import ApiLimits, InferenceService
 from hetero.core.errors import CapacityError, ContextOverflowError, HeteroError
 from hetero.core.types import Finish
+from hetero.telemetry.snapshot import DrafterStatus
 
 CHAT = {"model": INFO.model_name, "messages": [{"role": "user", "content": "hi"}]}
 
@@ -447,8 +448,18 @@ async def test_ready_tells_load_drafters_and_latencies():
         ready = (await client.get("/ready")).json()
     assert ready["status"] == "ready"
     assert ready["drafters"] == [{"name": "card", "state": "ready"}]
+    assert ready["degraded"] is False
     assert ready["queue"] == {"running": 0, "waiting": 0}
     assert ready["latency"]["ttft_s"] == {"p50": 0.25, "p90": 0.25, "p99": 0.25}
+
+
+async def test_a_drafter_that_is_gone_degrades_and_keeps_ready():
+    gone = (DrafterStatus("card", "disconnected"), DrafterStatus("ngram", "ready"))
+    service = InferenceService(INFO.model_name)
+    service.open(backend_of(ScriptedEngine(), drafters=lambda: gone))
+    async with client_of(service) as client:
+        ready = await client.get("/ready")
+    assert (ready.status_code, ready.json()["degraded"]) == (200, True)
 
 
 async def test_draining_refuses_new_requests_and_says_so():

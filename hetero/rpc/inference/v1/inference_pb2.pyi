@@ -540,7 +540,7 @@ class HealthCheckResponse(google.protobuf.message.Message):
     healthy: builtins.bool
     """True: requests are taken."""
     message: builtins.str
-    """"ready", "loading", "draining" or "failed"."""
+    """"loading", "ready" or "draining"."""
     def __init__(
         self,
         *,
@@ -640,7 +640,7 @@ class GetServerInfoResponse(google.protobuf.message.Message):
     version: builtins.str
     """Software version."""
     phase: builtins.str
-    """"ready", "loading", "draining" or "failed"."""
+    """"loading", "ready" or "draining"."""
     uptime_s: builtins.float
     """Time since the process started, in seconds."""
     num_requests_running: builtins.int
