@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from gpu_verifier.attention import paged
+from gpu_verifier.model.packed_linear import PackedLinear
 from gpu_verifier.model.target import load_target
 from gpu_verifier.selftest import prove_batch_invariance
 from hetero.core.errors import DeterminismError
@@ -19,13 +20,13 @@ def target(tiny_checkpoint):
 
 def nudge_linear(monkeypatch, when):
     """Linear layers whose result moves by the last bit in batches that ``when`` picks."""
-    honest = torch.nn.Linear.forward
+    honest = PackedLinear.forward
 
     def forward(self, x):
         out = honest(self, x)
         return torch.nextafter(out, out + 1) if when(self, x.shape[-2]) else out
 
-    monkeypatch.setattr(torch.nn.Linear, "forward", forward)
+    monkeypatch.setattr(PackedLinear, "forward", forward)
 
 
 def test_an_honest_model_keeps_every_bucket(target):
