@@ -6,7 +6,12 @@ from functools import partial
 import numpy as np
 
 from hetero.core.types import SamplingParams
-from hetero.draft_protocol.arrays import UINT32, pack, unpack, unpack_token_ids
+from hetero.draft_protocol.arrays import (
+    pack_tensor,
+    pack_uint32,
+    unpack_tensor,
+    unpack_token_ids,
+)
 from hetero.draft_protocol.limits import MAX_HIDDEN_ELEMENTS, PREFIX_HASH_BYTES, FrameLimits
 from hetero.draft_protocol.messages import (
     Ask,
@@ -108,7 +113,7 @@ def _encode_open(item: Open) -> pb.Open:
     return pb.Open(
         sequence_id=item.sequence_id,
         epoch=item.epoch,
-        token_ids=pack(item.token_ids, UINT32),
+        token_ids=pack_uint32(item.token_ids),
         num_prompt_tokens=item.num_prompt_tokens,
         sampling=pb.Sampling(
             temperature=sampling.temperature,
@@ -128,7 +133,7 @@ def _encode_commit(commit: Commit) -> pb.Commit:
         epoch=commit.epoch,
         base_len=commit.base_len,
         accepted_node_id=commit.accepted_node_id,
-        token_ids=pack(commit.token_ids, UINT32),
+        token_ids=pack_uint32(commit.token_ids),
         prefix_hash=commit.prefix_hash,
     )
 
@@ -162,7 +167,7 @@ def _encode_hidden(hidden: HiddenStates) -> pb.HiddenStates:
         num_tokens=num_tokens,
         width=width,
         num_layers=num_layers,
-        values=pack(hidden.values_tld, _HIDDEN_DTYPES[hidden.values_tld.dtype.name]),
+        values=pack_tensor(hidden.values_tld, _HIDDEN_DTYPES[hidden.values_tld.dtype.name]),
     )
 
 
@@ -296,7 +301,7 @@ def _decode_resync(resync: pb.Resync, limits: FrameLimits) -> Resync:
 
 def _decode_hidden(hidden: pb.HiddenStates) -> HiddenStates:
     shape = (hidden.num_tokens, hidden.num_layers, hidden.width)
-    values = unpack(
+    values = unpack_tensor(
         hidden.values,
         what="hidden states",
         dtypes=_HIDDEN_DTYPES.values(),

@@ -4,14 +4,11 @@ import math
 from functools import partial
 from itertools import pairwise
 
-import numpy as np
-
 from hetero.core.types import CardInfo, CardUsage
 from hetero.draft_protocol.arrays import (
-    FLOAT32,
-    UINT32,
-    pack,
-    unpack,
+    pack_float32,
+    pack_uint32,
+    unpack_float32,
     unpack_token_ids,
     unpack_uint32,
 )
@@ -128,10 +125,10 @@ def _encode_draft(draft: DraftReply) -> pb.Draft:
         sequence_id=draft.sequence_id,
         epoch=draft.epoch,
         base_len=draft.base_len,
-        node_ids=pack(nodes.ids, UINT32),
-        parent_ids=pack(nodes.parents, UINT32),
-        token_ids=pack(nodes.tokens, UINT32),
-        confidence=pack(nodes.confidence, FLOAT32),
+        node_ids=pack_uint32(nodes.ids),
+        parent_ids=pack_uint32(nodes.parents),
+        token_ids=pack_uint32(nodes.tokens),
+        confidence=pack_float32(nodes.confidence),
         q_rows=None if nodes.q_rows is None else _encode_q_rows(nodes.q_rows),
         predrafted_from=draft.predrafted_from,
         more=draft.more,
@@ -146,9 +143,9 @@ def _encode_draft(draft: DraftReply) -> pb.Draft:
 
 def _encode_q_rows(rows: QRows) -> pb.QRows:
     return pb.QRows(
-        row_starts=pack(rows.row_starts, UINT32),
-        token_ids=pack(rows.token_ids, UINT32),
-        weights=pack(rows.weights, UINT32),
+        row_starts=pack_uint32(rows.row_starts),
+        token_ids=pack_uint32(rows.token_ids),
+        weights=pack_uint32(rows.weights),
     )
 
 
@@ -258,6 +255,9 @@ def _decode_nodes(draft: pb.Draft, limits: FrameLimits) -> Nodes:
 
 
 def _check_tree(ids: tuple[int, ...], parents: tuple[int, ...], max_depth: int) -> None:
+    count = len(ids)
+    if count <= max_depth and ids == tuple(range(1, count + 1)) and parents == tuple(range(count)):
+        return  # a chain, as nearly always
     depth = {0: 0}
     last = 0
     for node, parent in zip(ids, parents, strict=True):
@@ -271,13 +271,11 @@ def _check_tree(ids: tuple[int, ...], parents: tuple[int, ...], max_depth: int) 
 def _decode_confidence(draft: pb.Draft, num_nodes: int) -> tuple[float, ...]:
     if not draft.confidence.length:
         return ()
-    values_n = unpack(
-        draft.confidence, what="draft confidence", dtypes=(FLOAT32,), max_length=num_nodes
-    )
-    expect(values_n.size == num_nodes, "draft confidence: not one per node")
+    values = unpack_float32(draft.confidence, what="draft confidence", max_length=num_nodes)
+    expect(len(values) == num_nodes, "draft confidence: not one per node")
     # NaN fails both comparisons.
-    expect(bool(np.all((values_n >= 0) & (values_n <= 1))), "draft confidence not in 0..1")
-    return tuple(values_n.tolist())
+    expect(all(0.0 <= value <= 1.0 for value in values), "draft confidence not in 0..1")
+    return values
 
 
 def _decode_q_rows(rows: pb.QRows, num_nodes: int, limits: FrameLimits) -> QRows:

@@ -80,7 +80,11 @@ class DraftServer:
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE, {name: handler}),)
         )
-        port = _bind(self._server, listen)
+        try:
+            port = _bind(self._server, listen)
+        except ConfigError:
+            await self._server.stop(grace=None)
+            raise
         self._host.card.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
         await self._server.start()

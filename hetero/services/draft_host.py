@@ -80,12 +80,18 @@ async def _serve(driver: CardDriver, cfg: DraftHostConfig) -> bool:
         loop.add_signal_handler(signum, stop.set)
     server = DraftServer(driver, cfg.server)
     port = await server.start(cfg.listen)
-    with contextlib.ExitStack() as watching:
-        if cfg.parent_pid is not None:
-            _watch_parent(cfg.parent_pid, stop, watching)
-        _announce({"listening": f"{cfg.listen.rpartition(':')[0]}:{port}", "pid": os.getpid()})
-        await stop.wait()
-    return await server.stop(cfg.drain_s)
+    try:
+        with contextlib.ExitStack() as watching:
+            if cfg.parent_pid is not None:
+                _watch_parent(cfg.parent_pid, stop, watching)
+            host = cfg.listen.rpartition(":")[0]
+            _announce({"listening": f"{host}:{port}", "pid": os.getpid()})
+            await stop.wait()
+    finally:
+        # Whatever ended it (a reader that closed our stdout): a gRPC server that is not stopped
+        # keeps the process from ever exiting.
+        returned = await server.stop(cfg.drain_s)
+    return returned
 
 
 def _announce(ready: dict[str, Any]) -> None:

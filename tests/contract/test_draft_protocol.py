@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 from support.cards import (
+    CYCLES_PER_TOKEN,
     FailingCard,
     FakeCard,
     GarbageCard,
@@ -593,3 +594,19 @@ async def test_closing_twice_and_proposing_after():
         drafts = await pair.drafter.propose(batch(query(1, [1])))
         assert drafts.fallbacks == {1: "disconnected"}
         pair.drafter.release([SequenceId(1)])
+
+
+async def test_card_work_is_reported_once_and_completely():
+    """Prompt reading and drafting, shared among lanes, add up to what the card did."""
+    card = FakeCard(MODEL, info=card_info(max_prefill_tokens=8, max_lanes=3))
+    reported = []
+
+    def add_up(round_id, drafts):
+        reported.extend(draft.card for draft in drafts.drafts.values())
+
+    async with running_pair(card) as pair:
+        await generate(pair.drafter, MODEL, PROMPTS, num_tokens=20, on_round=add_up)
+    tokens = sum(len(lane.token_ids) + lane.num_draft_tokens for work in card.runs for lane in work)
+    assert sum(usage.cycles for usage in reported) == tokens * CYCLES_PER_TOKEN
+    seconds = tokens * CYCLES_PER_TOKEN / card.info.clock_hz
+    assert sum(usage.modelled_s for usage in reported) == pytest.approx(seconds)

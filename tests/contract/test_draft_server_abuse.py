@@ -446,3 +446,22 @@ async def test_heartbeats_go_on_while_the_card_computes():
         (run,) = await asked
         assert run.fallbacks == []
         assert pair.drafter.counters.losses == {}
+
+
+async def test_an_answer_for_a_sequence_that_was_closed_and_opened_anew():
+    """Same id, same epoch, other tokens: what the card still drafts is not for it."""
+    card = GatedCard(fresh_card())
+    async with serving(card) as (_, client):
+        await client.send(m.Round(round_id=1, opens=(opening(),), asks=(asking(),)))
+        await eventually(card.started.is_set)
+        reopened = m.Round(
+            round_id=2, closes=(m.Close(1),), opens=(opening(1, (7, 7, 7)),), asks=(asking(),)
+        )
+        await client.send(reopened)
+        await asyncio.sleep(0.05)
+        card.gate.set()
+        first = await client.read(m.RoundReply)
+        assert (first.round_id, [e.code for e in first.errors]) == (1, [m.ErrorCode.SUPERSEDED])
+        second = await client.read(m.RoundReply)
+        assert second.drafts[0].nodes.tokens == tuple(plain(MODEL, (7, 7, 7), 4))
+    assert card.card.faults == []

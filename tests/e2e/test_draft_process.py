@@ -11,7 +11,7 @@ import time
 import pytest
 from support.cards import card_info, hash_model
 from support.draft_pair import generate, plain, query
-from support.draft_process import DraftProcess
+from support.draft_process import SCRIPT, DraftProcess
 from support.proxy import Relay
 from support.raw_draft import eventually
 
@@ -180,8 +180,6 @@ async def run_to_end(*args):
 
 async def test_port_in_use_is_one_line_and_exit_2():
     async with DraftProcess() as host:
-        from support.draft_process import SCRIPT
-
         code, out, err = await run_to_end(sys.executable, str(SCRIPT), "--listen", host.address)
     assert (code, out) == (2, "")
     assert re.fullmatch(r"hetero: listen = 127\.0\.0\.1:\d+: Address already in use\..*\n", err)
@@ -202,3 +200,17 @@ async def test_bad_usage_exits_2(args, says):
     assert (code, out) == (2, "")
     assert says in err
     assert "Traceback" not in err
+
+
+async def test_it_ends_when_nobody_can_read_its_announcement():
+    """grpcio 1.64: a process whose server was not stopped spins for ever instead of exiting."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(SCRIPT), stdout=writer, stderr=asyncio.subprocess.PIPE
+    )
+    os.close(writer)
+    _, err = await asyncio.wait_for(process.communicate(), 30)
+    process._transport.close()
+    assert process.returncode == 1
+    assert b"BrokenPipeError" in err

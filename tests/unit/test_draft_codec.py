@@ -13,7 +13,7 @@ from support.frames import CARD_FIELDS, LIMITS
 from hetero.core.errors import ProtocolError
 from hetero.core.types import CardInfo, SamplingParams
 from hetero.draft_protocol import messages as m
-from hetero.draft_protocol.arrays import UINT32, pack, prefix_hash
+from hetero.draft_protocol.arrays import pack_uint32, prefix_hash
 from hetero.draft_protocol.request_codec import decode_request, encode_request
 from hetero.draft_protocol.response_codec import decode_response, encode_response
 from hetero.rpc.draft.v1 import draft_pb2 as pb
@@ -139,7 +139,7 @@ def test_list_lengths_are_bounded():
 def wire_open(**overrides):
     good = pb.Open(
         sequence_id=7,
-        token_ids=pack((1, 2, 3), UINT32),
+        token_ids=pack_uint32((1, 2, 3)),
         num_prompt_tokens=2,
         sampling=pb.Sampling(top_p=1.0),
     )
@@ -157,7 +157,7 @@ def round_with(**lists):
         (dict(token_ids=pb.Array(length=4)), "12 bytes for 4 elements"),
         (dict(token_ids=pb.Array(dtype=pb.DTYPE_UINT16)), "dtype 2 is not allowed"),
         (dict(token_ids=pb.Array(dtype=77)), "dtype 77 is not allowed"),
-        (dict(token_ids=pack((1000,), UINT32)), "token id 1000, the vocabulary has 1000"),
+        (dict(token_ids=pack_uint32((1000,))), "token id 1000, the vocabulary has 1000"),
         (dict(num_prompt_tokens=4), "4 prompt tokens of 3"),
         (dict(sampling=pb.Sampling(temperature=-1.0)), "temperature = -1.0"),
         (dict(sampling=pb.Sampling(temperature=float("nan"))), "temperature = nan"),
@@ -187,7 +187,7 @@ def test_bad_ask(ask, why):
 
 def test_bad_commit_resync_and_hidden_states():
     frame = round_with(
-        commits=[pb.Commit(sequence_id=1, token_ids=pack((), UINT32))],
+        commits=[pb.Commit(sequence_id=1, token_ids=pack_uint32(()))],
         resyncs=[pb.Resync(sequence_id=2, committed_len=3, prefix_hash=b"short")],
         hidden_states=[pb.HiddenStates(sequence_id=3, num_tokens=2, width=2, num_layers=1)],
     )
