@@ -21,20 +21,24 @@ NUM_TOKENS = 24
 PROMPT_LENGTHS = (1, 2, 7, 15, 16, 17, 40, 129)
 
 
-@pytest.fixture(scope="module")
-def verifier(tiny_checkpoint):
+def load_tiny(checkpoint, *, dtype="float32"):
     config = VerifierConfig(
-        model_dir=tiny_checkpoint,
+        model_dir=checkpoint,
         model_name="tiny",
         tokenizer_sha256="b" * 64,
         tokenizer_vocab_size=TOKENIZER_VOCAB_SIZE,
-        dtype="float32",
+        dtype=dtype,
         threads=1,
         num_kv_blocks=256,
         max_batch_rows=96,
         self_test=False,  # tested on its own
     )
-    verifier = load_verifier(config)
+    return load_verifier(config)
+
+
+@pytest.fixture(scope="module")
+def verifier(tiny_checkpoint):
+    verifier = load_tiny(tiny_checkpoint)
     yield verifier
     verifier.close()
 
@@ -115,3 +119,19 @@ async def test_prompt_chunks_do_not_matter(verifier):
         ) as engine:
             outputs.append([a.token_ids for a in await collect_all(engine, requests)])
     assert outputs[0] == outputs[1] == outputs[2]
+
+
+async def test_bfloat16_is_as_exact(tiny_checkpoint):
+    """huggingface/transformers#39421: parted from plain decoding by "tiny logit ties"."""
+    verifier = load_tiny(tiny_checkpoint, dtype="bfloat16")
+    for temperature in (0.0, 0.8):
+        known = requests_of(temperature, 0)
+        async with open_engine(verifier, max_batch_rows=96, max_running=8) as engine:
+            expected = [(await collect(engine, one)).token_ids for one in known]
+        for k in (3, 8):
+            requests = requests_of(temperature, k)
+            drafter = MixedDrafter(replay(requests, expected), TOKENIZER_VOCAB_SIZE)
+            async with open_engine(verifier, drafter, max_batch_rows=96, max_running=8) as engine:
+                answers = await collect_all(engine, requests)
+            assert [a.token_ids for a in answers] == expected
+    verifier.close()
