@@ -96,14 +96,19 @@ class GoldenExecutor:
         self._observe = observe
         return [self._run_lane(work) for work in lanes]
 
-    def logits(self, slot: int, token_ids: Sequence[int]) -> I64:
-        """Integer logits [token, head row] after each token of a sequence read from position 0."""
+    def logits(self, slot: int, token_ids: Sequence[int], *, num_last: int | None = None) -> I64:
+        """Integer logits [token, head row] after each token of a sequence read from position 0.
+
+        ``num_last``: only those of the last tokens; the others are merely read.
+        """
+        first = len(token_ids) - (len(token_ids) if num_last is None else num_last)
         parts = []
         for start in range(0, len(token_ids), CHUNK_TOKENS):
             rows = self._rows(slot, start, tuple(token_ids[start : start + CHUNK_TOKENS]))
-            self._execute(rows, num_sampled=len(rows.token_ids))
-            assert rows.logits_nv is not None
-            parts.append(rows.logits_nv)
+            end = start + len(rows.token_ids)
+            self._execute(rows, num_sampled=min(max(end - first, 0), len(rows.token_ids)))
+            if rows.logits_nv is not None:
+                parts.append(rows.logits_nv)
         return np.concatenate(parts)
 
     def _check(self, work: LaneWork) -> None:

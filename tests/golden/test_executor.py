@@ -95,6 +95,12 @@ def test_head_dim_and_context_are_honoured(tmp_path):
     assert len(golden.run([_work(TOKENS[:30], num_draft_tokens=3)])[0].token_ids) == 3
 
 
+def test_logits_of_the_last_tokens_only(tiny, monkeypatch):
+    whole = _golden(tiny).logits(0, TOKENS)
+    monkeypatch.setattr("fpga.golden.executor.CHUNK_TOKENS", 16)
+    np.testing.assert_array_equal(_golden(tiny).logits(0, TOKENS, num_last=21), whole[-21:])
+
+
 # ---- feedback, rollback, chunks, slots
 
 

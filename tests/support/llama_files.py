@@ -97,12 +97,12 @@ def write_checkpoint(path, config, weights, *, dtype="F32", shards=1):
     return path
 
 
-def float_logits(config, weights, token_ids):
-    """float64 logits [token, vocabulary] of the Hugging Face Llama definition."""
+def float_logits(config, weights, token_ids, *, dtype=np.float64):
+    """Float logits [token, vocabulary] of the Hugging Face Llama definition."""
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     dim = config.get("head_dim", config["hidden_size"] // heads)
     eps = config["rms_norm_eps"]
-    w = {name: value.astype(np.float64) for name, value in weights.items()}
+    w = {name: value.astype(dtype, copy=False) for name, value in weights.items()}
     x = w["model.embed_tokens.weight"][list(token_ids)]
     n = len(token_ids)
     rope = _rope(config["rope_theta"], dim, n)
