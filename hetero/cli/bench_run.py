@@ -272,25 +272,31 @@ def _add_counts(finishes: Sequence[Finish]) -> dict[str, int]:
 def print_report(report: dict[str, Any]) -> None:
     """The table for people, on standard output."""
     table = Table()
-    for title in ("mode", "tok/s", "mean accepted + 1", "step ms", "ttft p50 s", "itl p99 s"):
+    for title in ("mode", "tokens/s", "mean acceptance", "step ms", "ttft p50 ms", "itl p99 ms"):
         table.add_column(title, justify="right")
     for run in report["runs"]:
-        mode = Mode(run["mode"], run["drafter"], run["k"])
         table.add_row(
-            mode.label,
+            Mode(run["mode"], run["drafter"], run["k"]).label,
             f"{run['tokens_per_s']:.1f}",
             number(run["mean_acceptance_length"]),
             number(run["step_ms"]),
-            f"{run['ttft_p50_s']:.3f}",
-            number(run["itl_p99_s"]),
+            _milliseconds(run["ttft_p50_s"]),
+            _milliseconds(run["itl_p99_s"]),
         )
     console = Console()
     console.print(table)
     machine = report["machine"]
-    console.print(
-        f"best speculative / plain: {number(report['speedup'])}; "
-        f"mismatched tokens: {report['mismatched_tokens']}; measured on {machine['cpu']}, "
-        f"{machine['threads']} threads, {machine['dtype']}. The card is simulated by the same "
-        "machine, which costs wall time that a real card would not.",
-        highlight=False,
+    text = (
+        f"best speculative / plain: {number(report['speedup'])}; mismatched tokens: "
+        f"{report['mismatched_tokens']}. Measured on {machine['cpu']}, {machine['threads']} "
+        f"threads, {machine['dtype']}."
     )
+    if any(run["card"]["simulated"] for run in report["runs"]):
+        text += (
+            " The card is simulated on this machine, which costs wall time that a card would not."
+        )
+    console.print(text, highlight=False)
+
+
+def _milliseconds(value_s: float | None) -> str:
+    return number(None if value_s is None else value_s * 1e3)
