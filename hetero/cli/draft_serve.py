@@ -9,17 +9,17 @@ import click
 @click.command("serve")
 @click.option(
     "--card",
-    type=click.Choice(["sim", "pynq"]),
+    type=click.Choice(["sim"]),
     default="sim",
     show_default=True,
-    help="sim: the simulated card. pynq: a board, through PYNQ.",
+    help="sim: the simulated card.",
 )
 @click.option(
     "--card-device",
     metavar="NAME",
     default="u55c",
     show_default=True,
-    help="Which card to simulate, or which device to open.",
+    help="Which card to simulate.",
 )
 @click.option(
     "--draft",
