@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-# Before anything imports transformers or tokenizers: they read these once.
+# Before anything imports torch, transformers or tokenizers: they read these once.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gpu_verifier/__init__.py
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
