@@ -110,7 +110,7 @@ def test_all_prompts_together(real_model_dir, threads):
     verifier = load(real_model_dir, threads)
     for k in (0, 3):
         runs = [
-            Run(i, case["prompt_token_ids"], GREEDY, 128, drafts_from(case, k, 5), [32])
+            Run(i, case["prompt_token_ids"], GREEDY, 128, drafts_from(case, k, 5), [24] * 40)
             for i, case in enumerate(CASES)
         ]
         check(verifier, real_model_dir, CASES, runs)
