@@ -1,0 +1,1 @@
+"""Executes the draft program fast and exactly; shares no code with the golden model."""

@@ -1,0 +1,382 @@
+"""The instructions of the draft program over many rows at once, compiled by numba.
+
+A *row* is one token in flight. State arrays have one row each, in C order:
+
+    vec_rw    int32 [row, word]     vector memory
+    act_rk    int16 [row, column]   activation register (int8 values; 16 bits for the multiplier)
+    scale_rc  int64 [row, 2]        its scale: mantissa, exponent
+    query_rd  int8  [row, head * head_dim], query_scale_rhc int64 [row, head, 2]
+
+``rows`` lists the rows that an instruction is for. KV accesses go through ``kv_at``: the cache is
+striped over the memory ports as fpga.driver.placement says, ``base_p`` are the ports' addresses.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from sim.functional.integers import (
+    Int,
+    clip32,
+    compiled,
+    exp2n,
+    length,
+    norm16,
+    recip,
+    rounded,
+    rsqrt,
+    shifted,
+    sigmoid,
+)
+
+BEAT = 64
+
+
+@compiled
+def quantise(values: Any, count: Int, frac: Int, out: Any) -> tuple[Int, Int]:
+    """QUANT of int64 ``values`` [count] into ``out``; returns the scale."""
+    largest = np.int64(1)
+    for i in range(count):
+        largest = max(largest, abs(values[i]))
+    bits = length(largest)
+    mantissa = shifted(largest, bits - 16)
+    factor = recip(mantissa) * 127
+    for i in range(count):
+        normal = rounded(values[i], bits - 16) if bits > 16 else values[i] << (16 - bits)
+        quant = rounded(normal * factor, 31)
+        out[i] = max(min(quant, 127), -127)
+    scale, up = norm16(mantissa * 33026)
+    return scale, 38 - bits - up + frac
+
+
+@compiled
+def embed(
+    rows: Any, ids_r: Any, weight_oi: Any, mantissa_o: Any, shift: Int, vec_rw: Any, at: Int
+) -> None:
+    """EMBED. ``shift``: row_shift minus the output's fraction bits."""
+    for r in rows:
+        row = ids_r[r]
+        for i in range(weight_oi.shape[1]):
+            product = np.int64(weight_oi[row, i]) * mantissa_o[row]
+            vec_rw[r, at + i] = clip32(rounded(product, shift))
+
+
+@compiled
+def norm_quant(
+    rows: Any, vec_rw: Any, at: Int, gamma_d: Any, constants: Any, act_rk: Any, scale_rc: Any
+) -> None:
+    """NORM_QUANT. ``constants``: (gamma_shift, eps_q)."""
+    width = gamma_d.size
+    block = np.empty(width, dtype=np.int64)
+    for r in rows:
+        largest = np.int64(0)
+        for i in range(width):
+            largest = max(largest, abs(np.int64(vec_rw[r, at + i])))
+        e = max(length(largest) - 17, 0)
+        total = np.int64(0)
+        for i in range(width):
+            b = max(min(rounded(np.int64(vec_rw[r, at + i]), e), 131071), -131071)
+            total += b * b
+            block[i] = b * gamma_d[i]
+        root, root_exponent = rsqrt(max(total + (constants[1] >> (2 * e)), 1))
+        mantissa, exponent = quantise(block, width, 0, act_rk[r])
+        scale, up = norm16(mantissa * root)
+        scale_rc[r, 0] = scale
+        scale_rc[r, 1] = exponent + root_exponent - up + constants[0]
+
+
+@compiled
+def quant(
+    rows: Any, vec_rw: Any, at: Int, width: Int, frac: Int, act_rk: Any, scale_rc: Any
+) -> None:
+    """QUANT."""
+    values = np.empty(width, dtype=np.int64)
+    for r in rows:
+        for i in range(width):
+            values[i] = vec_rw[r, at + i]
+        scale_rc[r, 0], scale_rc[r, 1] = quantise(values, width, frac, act_rk[r])
+
+
+@compiled
+def dot(weight_i: Any, act_k: Any) -> Int:
+    """int32, exact: the compiler of the draft proved that no accumulator leaves 32 bits."""
+    total = np.int32(0)
+    for i in range(weight_i.size):
+        total += np.int32(weight_i[i]) * np.int32(act_k[i])
+    return total
+
+
+@compiled
+def drain(acc: Int, mantissa: Int, scale: Int, shift: Int) -> Int:
+    """From accumulator to output value."""
+    scaled = rounded(np.int64(acc) * mantissa, 8)
+    return clip32(rounded(scaled * scale, shift))
+
+
+@compiled
+def matmul(
+    rows: Any,
+    weight_oi: Any,
+    mantissa_o: Any,
+    shift: Int,
+    act_rk: Any,
+    scale_rc: Any,
+    vec_rw: Any,
+    at: Int,
+    accumulate: bool,
+) -> None:
+    """MATMUL. ``weight_oi``: int16 with group scales folded in, or int8. A row of weights is read
+    once for all rows in flight, as on the card."""
+    for o in range(weight_oi.shape[0]):
+        weight_i = weight_oi[o]
+        for r in rows:
+            acc = dot(weight_i, act_rk[r])
+            y = drain(acc, mantissa_o[o], scale_rc[r, 0], shift + scale_rc[r, 1] - 8)
+            if accumulate:
+                y = clip32(np.int64(vec_rw[r, at + o]) + y)
+            vec_rw[r, at + o] = y
+
+
+@compiled
+def head(
+    rows: Any,
+    weight_oi: Any,
+    mantissa_o: Any,
+    shift: Int,
+    act_rk: Any,
+    scale_rc: Any,
+    logit_rc: Any,
+    row_rc: Any,
+) -> None:
+    """HEAD: int64 logits and head rows [row, candidate], best first, ties to the lower row."""
+    kept = logit_rc.shape[1]
+    for r in rows:
+        for c in range(kept):
+            logit_rc[r, c] = np.iinfo(np.int64).min
+    for o in range(weight_oi.shape[0]):
+        weight_i = weight_oi[o]
+        for r in rows:
+            acc = dot(weight_i, act_rk[r])
+            y = drain(acc, mantissa_o[o], scale_rc[r, 0], shift + scale_rc[r, 1] - 8)
+            if y > logit_rc[r, kept - 1]:
+                c = kept - 1
+                while c > 0 and y > logit_rc[r, c - 1]:
+                    logit_rc[r, c] = logit_rc[r, c - 1]
+                    row_rc[r, c] = row_rc[r, c - 1]
+                    c -= 1
+                logit_rc[r, c] = y
+                row_rc[r, c] = o
+
+
+@compiled
+def silu_gate(rows: Any, vec_rw: Any, places: Any, width: Int, out_frac: Int) -> None:
+    """SILU_GATE. ``places``: offsets of gate, up and out."""
+    gate, up, out = places
+    for r in rows:
+        for i in range(width):
+            g = np.int64(vec_rw[r, gate + i])
+            h = clip32(rounded(g * sigmoid(g), 16))
+            y = rounded(h * np.int64(vec_rw[r, up + i]), 32 - out_frac)
+            vec_rw[r, out + i] = clip32(y)
+
+
+@compiled
+def kv_at(offset: Int, base_p: Any) -> Int:
+    """Address of a byte of the striped KV cache."""
+    beat = offset // BEAT
+    ports = base_p.size
+    return base_p[beat % ports] + beat // ports * BEAT + offset % BEAT
+
+
+@compiled
+def store_head(
+    memory: Any, base_p: Any, places: Any, quant_d: Any, scale: Int, exponent: Int
+) -> None:
+    """One head of one token. ``places``: byte offsets of its values and of its scale word."""
+    for i in range(quant_d.size):
+        memory[kv_at(places[0] + i, base_p)] = np.uint8(quant_d[i])
+    word = scale | (exponent & 0xFFFF) << 16
+    for i in range(4):
+        memory[kv_at(places[1] + i, base_p)] = np.uint8((word >> (8 * i)) & 255)
+
+
+@compiled
+def rotate(values_d: Any, table_d: Any) -> None:
+    """RoPE of one head in place; ``table_d``: cosine, sine, cosine, sine, ..."""
+    half = values_d.size // 2
+    for i in range(half):
+        cos = np.int64(table_d[2 * i])
+        sin = np.int64(table_d[2 * i + 1])
+        low = values_d[i]
+        high = values_d[half + i]
+        values_d[i] = clip32(rounded(low * cos - high * sin, 14))
+        values_d[half + i] = clip32(rounded(high * cos + low * sin, 14))
+
+
+@compiled
+def rope_kv(
+    rows: Any,
+    pos_rc: Any,
+    vec_rw: Any,
+    in_place: Any,
+    heads: Any,
+    table_pd: Any,
+    kv_bytes: Any,
+    query_rd: Any,
+    query_scale_rhc: Any,
+    memory: Any,
+    base_p: Any,
+) -> None:
+    """ROPE_KV. ``pos_rc``: slot, position. ``in_place``: in_vec, in_frac. ``heads``: (query, kv).
+
+    ``kv_bytes``: strides (slot, head, data, scale) and the offset of the layer.
+    """
+    num_heads, num_kv = heads
+    dim = table_pd.shape[1]
+    values = np.empty(dim, dtype=np.int64)
+    quant_d = np.empty(dim, dtype=np.int8)
+    slot_bytes, head_bytes, data_bytes, scale_bytes, layer_at = kv_bytes
+    for r in rows:
+        slot = pos_rc[r, 0]
+        position = pos_rc[r, 1]
+        for h in range(num_heads + 2 * num_kv):
+            for i in range(dim):
+                values[i] = vec_rw[r, in_place[0] + h * dim + i]
+            if h < num_heads + num_kv:
+                rotate(values, table_pd[position])
+            scale, exponent = quantise(values, dim, in_place[1], quant_d)
+            if h < num_heads:
+                query_rd[r, h * dim : (h + 1) * dim] = quant_d
+                query_scale_rhc[r, h, 0] = scale
+                query_scale_rhc[r, h, 1] = exponent
+            else:
+                kind = (h - num_heads) // num_kv
+                base = slot * slot_bytes + layer_at + (h - num_heads) % num_kv * head_bytes
+                data_at = base + kind * data_bytes + position * dim
+                scale_at = base + 2 * data_bytes + kind * scale_bytes + 4 * position
+                store_head(memory, base_p, (data_at, scale_at), quant_d, scale, exponent)
+
+
+@compiled
+def fetch(memory: Any, base_p: Any, offset: Int, out_b: Any) -> None:
+    """Copy striped bytes [offset, offset + size) to ``out_b``; the offset is a whole beat."""
+    ports = base_p.size
+    beat = offset // BEAT
+    done = 0
+    while done < out_b.size:
+        count = min(BEAT, out_b.size - done)
+        address = base_p[beat % ports] + beat // ports * BEAT
+        for i in range(count):
+            out_b[done + i] = memory[address + i]
+        beat += 1
+        done += count
+
+
+@compiled
+def read_cache(memory: Any, base_p: Any, places: Any, quant_jd: Any, scale_jc: Any) -> None:
+    """Keys or values of one head. ``places``: offsets of data and of scale words."""
+    fetch(memory, base_p, places[0], quant_jd.reshape(-1).view(np.uint8))
+    words = np.empty(scale_jc.shape[0], dtype=np.uint32)
+    fetch(memory, base_p, places[1], words.view(np.uint8))
+    for j in range(words.size):
+        word = np.int64(words[j])
+        scale_jc[j, 0] = word & 0xFFFF
+        scale_jc[j, 1] = ((word >> 16) ^ 0x8000) - 0x8000
+
+
+@compiled
+def weigh(query_d: Any, query_scale: Any, key_jd: Any, key_scale_jc: Any, weight_j: Any) -> Int:
+    """Softmax numerators of one query into ``weight_j``; returns their sum."""
+    best = np.iinfo(np.int64).min
+    for j in range(weight_j.size):
+        total = np.int32(0)
+        for i in range(query_d.size):
+            total += np.int32(query_d[i]) * np.int32(key_jd[j, i])
+        scaled = rounded(np.int64(total) * key_scale_jc[j, 0], 12) * query_scale[0]
+        score = clip32(rounded(scaled, query_scale[1] + key_scale_jc[j, 1] - 28))
+        weight_j[j] = score
+        best = max(best, score)
+    summed = np.int64(0)
+    for j in range(weight_j.size):
+        weight_j[j] = exp2n(best - weight_j[j])
+        summed += weight_j[j]
+    return summed
+
+
+@compiled
+def mix(
+    weight_j: Any, summed: Int, value_jd: Any, value_scale_jc: Any, out_frac: Int, out_d: Any
+) -> None:
+    """Weighted mean of the values of one head into ``out_d``, int32."""
+    unit = value_scale_jc[0, 1]
+    for j in range(1, weight_j.size):
+        unit = min(unit, value_scale_jc[j, 1])
+    acc_d = np.zeros(value_jd.shape[1], dtype=np.int64)
+    for j in range(weight_j.size):
+        u = rounded(weight_j[j] * value_scale_jc[j, 0], 16 + value_scale_jc[j, 1] - unit)
+        for i in range(acc_d.size):
+            acc_d[i] += np.int64(np.int32(u)) * np.int64(value_jd[j, i])
+    mantissa, up = norm16(summed)
+    inverse = recip(mantissa)
+    for i in range(acc_d.size):
+        product = rounded(acc_d[i], 12) * inverse
+        out_d[i] = clip32(rounded(product, 3 + up + unit - out_frac))
+
+
+@compiled
+def attention(
+    rows: Any,
+    pos_rc: Any,
+    heads: Any,
+    kv_bytes: Any,
+    query_rd: Any,
+    query_scale_rhc: Any,
+    memory: Any,
+    base_p: Any,
+    vec_rw: Any,
+    out_place: Any,
+) -> None:
+    """ATTENTION. ``heads``: (query, kv, dim). ``out_place``: out_vec, out_frac."""
+    num_heads, num_kv, dim = heads
+    slot_bytes, head_bytes, data_bytes, scale_bytes, layer_at = kv_bytes
+    group = num_heads // num_kv
+    for r in rows:
+        slot = pos_rc[r, 0]
+        seen = pos_rc[r, 1] + 1
+        key_jd = np.empty((seen, dim), dtype=np.int8)
+        value_jd = np.empty((seen, dim), dtype=np.int8)
+        key_scale_jc = np.empty((seen, 2), dtype=np.int64)
+        value_scale_jc = np.empty((seen, 2), dtype=np.int64)
+        weight_j = np.empty(seen, dtype=np.int64)
+        for k in range(num_kv):
+            base = slot * slot_bytes + layer_at + k * head_bytes
+            scales = base + 2 * data_bytes
+            read_cache(memory, base_p, (base, scales), key_jd, key_scale_jc)
+            places = (base + data_bytes, scales + scale_bytes)
+            read_cache(memory, base_p, places, value_jd, value_scale_jc)
+            for h in range(k * group, (k + 1) * group):
+                query_d = query_rd[r, h * dim : (h + 1) * dim]
+                summed = weigh(query_d, query_scale_rhc[r, h], key_jd, key_scale_jc, weight_j)
+                at = out_place[0] + h * dim
+                mix(
+                    weight_j,
+                    summed,
+                    value_jd,
+                    value_scale_jc,
+                    out_place[1],
+                    vec_rw[r, at : at + dim],
+                )
+
+
+@compiled
+def scale_logits(logit_c: Any, inv_t: Int, shift: Int, scaled_c: Any, weight_c: Any) -> Int:
+    """DRAW's part without noise: perturbable logits and softmax numerators; returns their sum."""
+    best = np.iinfo(np.int64).min
+    for c in range(logit_c.size):
+        scaled_c[c] = rounded(logit_c[c] * inv_t, shift)
+        best = max(best, scaled_c[c])
+    summed = np.int64(0)
+    for c in range(logit_c.size):
+        weight_c[c] = exp2n(((best - scaled_c[c]) * 94548) >> 20)
+        summed += weight_c[c]
+    return summed
