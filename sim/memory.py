@@ -32,7 +32,11 @@ class Bank:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """An allocated range. ``generation`` counts the host's writes to the card's side."""
+    """An allocated range. ``generation`` changes whenever the host writes the card's side.
+
+    No two blocks of a card's life ever share a generation, so that what the card keeps of a
+    block's content can be known to be stale.
+    """
 
     bank: Bank
     address: int
@@ -51,6 +55,7 @@ class DeviceMemory:
     def __init__(self, banks: tuple[Bank, ...]) -> None:
         self.banks = banks
         self._used = {bank.name: _Used() for bank in banks}
+        self._host_writes = 0
         size = banks[-1].end
         self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
         self.data: NDArray[np.uint8] = np.frombuffer(self._map, dtype=np.uint8)
@@ -98,6 +103,12 @@ class DeviceMemory:
     def read(self, address: int, size_bytes: int) -> NDArray[np.uint8]:
         """A view of the card's side."""
         return self.data[address : address + size_bytes]
+
+    def host_write(self, block: Block, offset: int, content: NDArray[np.uint8]) -> None:
+        """DMA from the host into a block."""
+        self._host_writes += 1
+        block.generation = self._host_writes
+        self.write(block.address + offset, content)
 
     def write(self, address: int, content: bytes | NDArray[np.uint8]) -> None:
         """The card's own write: no generation is counted."""

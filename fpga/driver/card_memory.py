@@ -2,16 +2,13 @@
 
 import re
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fpga.driver.faults import card_errors
 from fpga.driver.placement import share_bytes, share_of
-
-_MAX_BUFFER_BYTES: Final = 256 << 20
-"""The smallest HBM bank of the cards we know (U50, U280); no buffer may be larger."""
 
 
 class CardMemory:
@@ -34,10 +31,12 @@ class CardMemory:
         memory = self._memory_name(argument)
         where = f"{argument} in {memory or 'the default memory'}"
         with card_errors(f"allocating {num_bytes / 2**20:.1f} MiB for {where}"):
-            if num_bytes > _MAX_BUFFER_BYTES:
-                limit = f"at most {_MAX_BUFFER_BYTES >> 20} MiB fit a bank"
+            target = self._target(memory)
+            bank_bytes = getattr(target, "size", num_bytes)
+            if num_bytes > bank_bytes:
+                limit = f"the bank holds {bank_bytes >> 20} MiB"
                 raise MemoryError(f"{limit}; use fewer slots or a shorter context")
-            buffer = self._target(memory).allocate((num_bytes,), np.uint8)
+            buffer = target.allocate((num_bytes,), np.uint8)
         self._buffers.append(buffer)
         return buffer
 

@@ -176,7 +176,7 @@ class DraftCard:
             max_context_tokens=context_tokens,
             max_draft_tokens=limits.max_draft_tokens,
             max_prefill_tokens=limits.max_read_tokens,
-            vocab_size=self._artefact.shape.vocab_size,
+            vocab_size=self._artefact.manifest.target.vocab_size,
             clock_hz=self._build.clock_hz,
             artefact_sha256=self._artefact.sha256,
             target_tokenizer_sha256=self._artefact.manifest.target.tokenizer_sha256,

@@ -98,12 +98,21 @@ def quant(
 
 
 @compiled
-def dot(weight_i: Any, act_k: Any) -> Int:
-    """int32, exact: the compiler of the draft proved that no accumulator leaves 32 bits."""
-    total = np.int32(0)
-    for i in range(weight_i.size):
-        total += np.int32(weight_i[i]) * np.int32(act_k[i])
-    return total
+def products(rows: Any, weight_oi: Any, act_rk: Any) -> Any:
+    """Accumulators int32 [listed row, weight row]: a row of weights is read once for all of them.
+
+    Exact: the draft's compiler proved that no accumulator leaves 32 bits. Kept apart from the
+    drain because only so does LLVM turn the inner loop into multiply-add-pairs.
+    """
+    acc_no = np.empty((rows.size, weight_oi.shape[0]), dtype=np.int32)
+    for o in range(weight_oi.shape[0]):
+        for n in range(rows.size):
+            r = rows[n]
+            acc = np.int32(0)
+            for i in range(weight_oi.shape[1]):
+                acc += np.int32(weight_oi[o, i]) * np.int32(act_rk[r, i])
+            acc_no[n, o] = acc
+    return acc_no
 
 
 @compiled
@@ -123,15 +132,15 @@ def matmul(
     scale_rc: Any,
     vec_rw: Any,
     at: Int,
-    accumulate: bool,
+    accumulate: Int,
 ) -> None:
-    """MATMUL. ``weight_oi``: int16 with group scales folded in, or int8. A row of weights is read
-    once for all rows in flight, as on the card."""
-    for o in range(weight_oi.shape[0]):
-        weight_i = weight_oi[o]
-        for r in rows:
-            acc = dot(weight_i, act_rk[r])
-            y = drain(acc, mantissa_o[o], scale_rc[r, 0], shift + scale_rc[r, 1] - 8)
+    """MATMUL. ``weight_oi``: int16 with group scales folded in, or int8."""
+    acc_no = products(rows, weight_oi, act_rk)
+    for n in range(rows.size):
+        r = rows[n]
+        token_shift = shift + scale_rc[r, 1] - 8
+        for o in range(acc_no.shape[1]):
+            y = drain(acc_no[n, o], mantissa_o[o], scale_rc[r, 0], token_shift)
             if accumulate:
                 y = clip32(np.int64(vec_rw[r, at + o]) + y)
             vec_rw[r, at + o] = y
@@ -149,23 +158,28 @@ def head(
     row_rc: Any,
 ) -> None:
     """HEAD: int64 logits and head rows [row, candidate], best first, ties to the lower row."""
+    acc_no = products(rows, weight_oi, act_rk)
     kept = logit_rc.shape[1]
-    for r in rows:
-        for c in range(kept):
-            logit_rc[r, c] = np.iinfo(np.int64).min
-    for o in range(weight_oi.shape[0]):
-        weight_i = weight_oi[o]
-        for r in rows:
-            acc = dot(weight_i, act_rk[r])
-            y = drain(acc, mantissa_o[o], scale_rc[r, 0], shift + scale_rc[r, 1] - 8)
+    for n in range(rows.size):
+        r = rows[n]
+        token_shift = shift + scale_rc[r, 1] - 8
+        logit_rc[r] = np.iinfo(np.int64).min
+        for o in range(acc_no.shape[1]):
+            y = drain(acc_no[n, o], mantissa_o[o], scale_rc[r, 0], token_shift)
             if y > logit_rc[r, kept - 1]:
-                c = kept - 1
-                while c > 0 and y > logit_rc[r, c - 1]:
-                    logit_rc[r, c] = logit_rc[r, c - 1]
-                    row_rc[r, c] = row_rc[r, c - 1]
-                    c -= 1
-                logit_rc[r, c] = y
-                row_rc[r, c] = o
+                insert(y, o, logit_rc[r], row_rc[r])
+
+
+@compiled
+def insert(logit: Int, row: Int, logit_c: Any, row_c: Any) -> None:
+    """Put a logit where it belongs, behind its equals; the last one falls out."""
+    c = logit_c.size - 1
+    while c > 0 and logit > logit_c[c - 1]:
+        logit_c[c] = logit_c[c - 1]
+        row_c[c] = row_c[c - 1]
+        c -= 1
+    logit_c[c] = logit
+    row_c[c] = row
 
 
 @compiled
@@ -266,8 +280,7 @@ def fetch(memory: Any, base_p: Any, offset: Int, out_b: Any) -> None:
     while done < out_b.size:
         count = min(BEAT, out_b.size - done)
         address = base_p[beat % ports] + beat // ports * BEAT
-        for i in range(count):
-            out_b[done + i] = memory[address + i]
+        out_b[done : done + count] = memory[address : address + count]
         beat += 1
         done += count
 

@@ -80,7 +80,7 @@ class _Binder:
 
     def _matmul(self, op: isa.MatMul) -> Execute:
         matrix, shift = self._weights.matrix(op), op.row_shift - op.out_frac
-        accumulate = bool(op.accumulate)
+        accumulate = op.accumulate
 
         def execute(rows: Rows, index: RowIndex) -> None:
             act = (rows.act_rk, rows.scale_rc)

@@ -1,0 +1,1 @@
+"""How long a start takes: a cycle-approximate model, not yet calibrated against RTL."""

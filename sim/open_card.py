@@ -1,0 +1,107 @@
+"""Opens a simulated card: a pynq Device of ours below the driver that boards use too."""
+
+import logging
+import tempfile
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fpga.driver.driver import CardIdentity, DraftCard, DriverConfig
+from fpga.driver.faults import card_errors
+from fpga.driver.kernel_port import WaitPolicy
+from fpga.program.artefact import load_artefact
+from hetero.core.errors import CardError
+from hetero.core.types import LaneWork
+from sim.bitstream import SimBitstream
+from sim.calib.profile import load_profile
+
+if TYPE_CHECKING:
+    from sim.device import SimulatedDevice
+
+BACKEND: Final = "functional"
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimCardConfig:
+    """``device``: a card of sim/calib. ``max_context_tokens`` None: what the draft was built for.
+
+    ``warm_up``: run a token at once, so that the first draft does not wait for numba.
+    """
+
+    device: str = "u55c"
+    artefact_path: Path
+    num_slots: int = 8
+    max_context_tokens: int | None = None
+    warm_up: bool = True
+    wait: WaitPolicy = field(default_factory=WaitPolicy)
+
+
+def open_sim_card(cfg: SimCardConfig) -> DraftCard:
+    """A simulated card with a draft loaded.
+
+    Raises ConfigError for an unknown card or a draft that does not fit it, ArtefactError for a
+    damaged one, CardError when pynq is absent.
+    """
+    profile = load_profile(cfg.device)
+    device = _device_class()(profile, tag=f"hetero-sim-{uuid.uuid4()}")
+    return open_on(device, cfg)
+
+
+def _device_class() -> "type[SimulatedDevice]":
+    """pynq is imported only when a card is opened."""
+    try:
+        from sim.device import SimulatedDevice
+    except ImportError as error:
+        raise CardError(
+            f"simulated card: {error}. Install the card extra: pip install 'hetero[card]'."
+        ) from error
+    return SimulatedDevice
+
+
+def open_on(device: "SimulatedDevice", cfg: SimCardConfig) -> DraftCard:
+    """The same on a device that the caller made, for instance one with faults."""
+    artefact = load_artefact(cfg.artefact_path)
+    identity = CardIdentity(
+        device=cfg.device,
+        backend=BACKEND,
+        simulated=True,
+        start_overhead_s=device.profile.host.start_us / 1e6,
+    )
+    config = DriverConfig(
+        num_slots=cfg.num_slots, max_context_tokens=cfg.max_context_tokens, wait=cfg.wait
+    )
+    overlay = load_overlay(device, SimBitstream.for_card(device.profile))
+    card = DraftCard(overlay, artefact, identity, config=config, on_close=device.release)
+    if cfg.warm_up:
+        _warm_up(card)
+    return card
+
+
+def _warm_up(card: DraftCard) -> None:
+    """Touch every kernel: reading, drafting, greedily and not."""
+    _LOG.info("compiling the simulator's kernels, once for each installation (about 20 s)")
+    for temperature in (0.0, 1.0):
+        work = LaneWork(
+            slot=0,
+            start=0,
+            token_ids=(0,),
+            num_draft_tokens=2,
+            output_index=0,
+            seed=0,
+            choice_index=0,
+            temperature=temperature,
+        )
+        card.run([work])
+
+
+def load_overlay(device: "SimulatedDevice", bitstream: SimBitstream) -> Any:
+    """What ``pynq.Overlay`` makes of a bitstream on a device; pynq insists on a file."""
+    from pynq import Overlay
+
+    with tempfile.TemporaryDirectory(prefix="hetero-sim-") as folder:
+        path = Path(folder) / f"{bitstream.device}.json"
+        path.write_text(bitstream.to_json(), encoding="utf-8")
+        with card_errors(f"loading the bitstream for {bitstream.device}"):
+            return Overlay(str(path), device=device)
