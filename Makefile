@@ -36,7 +36,7 @@ check: lint  ## Lint and the fast tests
 	$(BIN)/pytest tests/unit tests/golden
 
 test: model  ## All tests
-	$(BIN)/pytest -m "not exactness" --ignore tests/e2e/test_serve.py
+	$(BIN)/pytest -m "not exactness"
 
 demo: model  ## The main job on a real prompt: real model, simulated card, gRPC between
 	$(HETERO) demo

@@ -9,17 +9,23 @@ import click
 @click.command("serve")
 @click.option(
     "--card",
-    type=click.Choice(["sim"]),
+    type=click.Choice(["sim", "pynq"]),
     default="sim",
     show_default=True,
-    help="sim: the simulated card.",
+    help="sim: the simulated card. pynq: the Zynq or Kria board that this runs on.",
 )
 @click.option(
     "--card-device",
     metavar="NAME",
     default="u55c",
     show_default=True,
-    help="Which card to simulate.",
+    help="Which card to simulate, or what to call the board in reports.",
+)
+@click.option(
+    "--bitfile",
+    metavar="X.bit",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The board's bitstream, with X.hwh beside it.",
 )
 @click.option(
     "--draft",
@@ -61,6 +67,7 @@ import click
 def command(
     card: str,
     card_device: str,
+    bitfile: Path | None,
     draft: str,
     listen: str,
     slots: int,
@@ -81,6 +88,7 @@ def command(
             draft=_resolve_draft(draft),
             card=card,
             card_device=card_device,
+            bitfile=bitfile,
             listen=listen,
             num_slots=slots,
             parent_pid=parent_pid,

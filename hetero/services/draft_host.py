@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -25,13 +24,14 @@ PARENT_POLL_S = 0.5
 class DraftHostConfig:
     """What to serve, and where.
 
-    ``draft``: folder of a built artefact. ``parent_pid``: end when that process ends. ``drain_s``:
-    at the end, how long to wait for the start that the card is in.
+    ``draft``: folder of a built artefact. ``bitfile``: for a board. ``parent_pid``: end when that
+    process ends. ``drain_s``: at the end, how long to wait for the start that the card is in.
     """
 
     draft: Path
     card: str = "sim"
     card_device: str = "u55c"
+    bitfile: Path | None = None
     listen: str = DEFAULT_LISTEN
     num_slots: int = 8
     parent_pid: int | None = None
@@ -48,15 +48,31 @@ OpenCard = Callable[[DraftHostConfig], CardDriver]
 
 def open_sim(cfg: DraftHostConfig) -> CardDriver:
     """The simulated card."""
-    module = importlib.import_module("sim.open_card")
-    config = module.SimCardConfig(
-        device=cfg.card_device, artefact_path=cfg.draft, num_slots=cfg.num_slots
+    from sim.open_card import SimCardConfig, open_sim_card
+
+    return open_sim_card(
+        SimCardConfig(device=cfg.card_device, artefact_path=cfg.draft, num_slots=cfg.num_slots)
     )
-    driver: CardDriver = module.open_sim_card(config)
-    return driver
 
 
-CARDS: Mapping[str, OpenCard] = {"sim": open_sim}
+def open_board(cfg: DraftHostConfig) -> CardDriver:
+    """A Zynq or Kria board that this process runs on, through stock pynq."""
+    from fpga.driver.driver import DriverConfig
+    from fpga.driver.open_board import BoardConfig, open_pynq_card
+
+    if cfg.bitfile is None:
+        raise ConfigError("bitfile: not set. --card pynq needs --bitfile X.bit, X.hwh beside it.")
+    return open_pynq_card(
+        BoardConfig(
+            bitfile=cfg.bitfile,
+            artefact_path=cfg.draft,
+            device=cfg.card_device,
+            driver=DriverConfig(num_slots=cfg.num_slots),
+        )
+    )
+
+
+CARDS: Mapping[str, OpenCard] = {"sim": open_sim, "pynq": open_board}
 """``--card`` -> how to open it. The only place where the words simulator and card meet."""
 
 
