@@ -75,13 +75,7 @@ class SimulatedDevice(Device):  # type: ignore[misc]
     """One card. ``tag`` must be unique among those alive, as pynq asks."""
 
     def __init__(
-        self, profile: CardProfile, tag: str, *, kernel: with warnings.catch_warnings():
-    # Off a board pynq warns about what this machine is not, and setuptools about pynq.
-    warnings.simplefilter("ignore")
-    from pynq.buffer import PynqBuffer
-    from pynq.pl_server.device import Device
-
-KernelFactory = DraftKernel
+        self, profile: CardProfile, tag: str, *, kernel: KernelFactory = DraftKernel
     ) -> None:
         super().__init__(tag)
         self.capabilities = {"REGISTER_RW": True}
