@@ -87,8 +87,8 @@ class Demo:
         card_s = drafted.outcome.finish.card.modelled_s / stats.num_spec_steps
         return (
             "The draft is the target's own weights in int4: real weights, there to prove the "
-            "machinery. On a laptop it is no faster than plain decoding, because the same "
-            "processor simulates the card: that is most of the wait for drafts above.\n"
+            "machinery. It is not there to be faster on a laptop, where the same processor "
+            "simulates the card: that is most of the wait for drafts above.\n"
             f"By the card's model, a real {card.device} would add {seconds(card_s)} to each "
             f"verify step of {seconds(step_s)} and bring {number(length)} tokens a round: "
             f"{length / (step_s + card_s):.1f} tokens/s on this target, plain "
