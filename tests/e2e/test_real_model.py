@@ -89,7 +89,7 @@ def test_chat_template_gives_the_vectors_prompts(tokenizer):
 
 @pytest.fixture(scope="module")
 def float32_model(real_model_dir):
-    torch = pytest.importorskip("torch")
+    import torch
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(real_model_dir, dtype=torch.float32).eval()

@@ -23,7 +23,7 @@ def test_same_seed_same_bytes_other_seed_other_weights(tmp_path):
 
 
 def test_transformers_loads_it_and_finds_our_weights(tmp_path):
-    torch = pytest.importorskip("torch")
+    import torch
     from transformers import AutoModelForCausalLM
 
     path = make_tiny_checkpoint(tmp_path / "m", tied=False, hidden=96, kv_heads=1)

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2
 
-pytest.importorskip("grpc_tools", reason="grpcio-tools comes with the dev extra")
-
 ROOT = Path(__file__).parents[2]
 PROTO_ROOT = ROOT / "proto"
 SOURCES = sorted(str(p.relative_to(PROTO_ROOT)) for p in PROTO_ROOT.rglob("*.proto"))
