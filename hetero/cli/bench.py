@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from hetero.cli.console import tell
 from hetero.cli.main import print_json
 from hetero.cli.options import (
     engine_options,
@@ -36,7 +37,7 @@ DEFAULT_BENCH_TOKENS = 64
     metavar="N",
     help="Requests that run at once.",
 )
-@sampling_options
+@sampling_options(default_max_tokens=DEFAULT_BENCH_TOKENS)
 @click.option(
     "--num-speculative-tokens",
     callback=integers,
@@ -83,7 +84,8 @@ async def _bench(options: dict[str, Any]) -> dict[str, Any]:
         top_k=options["top_k"],
         min_p=options["min_p"],
         seed=options["seed"] or 0,
-        max_tokens=options["max_tokens"] or DEFAULT_BENCH_TOKENS,
+        max_tokens=options["max_tokens"],
+        default_max_tokens=DEFAULT_BENCH_TOKENS,
     )
     concurrency = options["concurrency"]
     config = EngineHostConfig(
@@ -93,12 +95,8 @@ async def _bench(options: dict[str, Any]) -> dict[str, Any]:
         card_slots=concurrency,
     )
     steps = StepTimes()
-    async with open_engine(config, progress=_tell, observer=steps) as host:
+    async with open_engine(config, progress=tell, observer=steps) as host:
         modes = modes_of(options["drafter"], options["num_speculative_tokens"])
         bench = Bench(host, modes, wishes, steps)
-        await bench.run(prompts, concurrency=concurrency, progress=_tell)
+        await bench.run(prompts, concurrency=concurrency, progress=tell)
         return bench.report(concurrency=concurrency)
-
-
-def _tell(message: str) -> None:
-    click.echo(f"hetero: {message}", err=True)

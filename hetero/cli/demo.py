@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from hetero.cli.console import tell
 from hetero.cli.options import engine_options, host_fields
 from hetero.cli.run_async import run_async
 from hetero.core.errors import HeteroError
@@ -41,9 +42,5 @@ async def _demo(options: dict[str, Any]) -> bool:
         max_tokens=options["max_tokens"],
     )
     steps = StepTimes()
-    async with open_engine(config, progress=_tell, observer=steps) as host:
+    async with open_engine(config, progress=tell, observer=steps) as host:
         return await Demo(host, steps, wishes, num_drafts=num_drafts).run(options["prompt"])
-
-
-def _tell(message: str) -> None:
-    click.echo(f"hetero: {message}", err=True)

@@ -1,6 +1,5 @@
 """What ``hetero demo`` shows, once the engine is up."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -9,6 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from hetero.cli.console import discard, write
 from hetero.cli.requests import Outcome, encode_prompt, make_request, run_request
 from hetero.cli.step_times import StepTimes
 from hetero.cli.tables import number, outcome_rows, seconds
@@ -49,9 +49,9 @@ class Demo:
         show = self._console.print
         show(f"\n[bold]{prompt}[/bold]\n", highlight=False)
         drafting = SpeculativeParams(num_speculative_tokens=self._num_drafts)
-        drafted = await self._decode(prompt, drafting, _write)
+        drafted = await self._decode(prompt, drafting, write)
         click.echo("\n")
-        plain = await self._decode(prompt, SpeculativeParams(enabled=False), _discard)
+        plain = await self._decode(prompt, SpeculativeParams(enabled=False), discard)
         equal = drafted.outcome.token_ids == plain.outcome.token_ids
         show(self._account(drafted))
         show(_comparison(drafted, plain, equal=equal))
@@ -118,12 +118,3 @@ def _comparison(drafted: Decoding, plain: Decoding, *, equal: bool) -> Table:
     )
     table.add_row("the same tokens", "yes" if equal else "NO", "")
     return table
-
-
-def _write(text: str) -> None:
-    click.echo(text, nl=False)
-    sys.stdout.flush()
-
-
-def _discard(text: str) -> None:
-    del text

@@ -6,8 +6,14 @@ from typing import Any
 
 import click
 
+from hetero.cli.console import discard, tell, write
 from hetero.cli.main import print_json
-from hetero.cli.options import engine_options, one_of, sampling_options
+from hetero.cli.options import (
+    DEFAULT_MAX_TOKENS,
+    engine_options,
+    one_of,
+    sampling_options,
+)
 from hetero.cli.run_async import run_async
 from hetero.core.errors import ConfigError, HeteroError
 
@@ -20,7 +26,7 @@ from hetero.core.errors import ConfigError, HeteroError
     help="Read the prompt from a file; - is standard input.",
 )
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is: no chat template.")
-@sampling_options
+@sampling_options(default_max_tokens=DEFAULT_MAX_TOKENS)
 @click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; repeatable.")
 @click.option("--stop-token-id", type=int, multiple=True, metavar="ID", help="End at this token.")
 @click.option("--min-tokens", type=int, metavar="N", help="No EOS or stop before N tokens.")
@@ -82,14 +88,14 @@ async def _generate(prompt: str, options: dict[str, Any]) -> str | None:
     from hetero.services.engine_host import open_engine
 
     num_drafts = options["num_speculative_tokens"]
-    async with open_engine(_host_config(options), progress=_tell) as host:
+    async with open_engine(_host_config(options), progress=tell) as host:
         request = make_request(
             host,
             encode_prompt(host, prompt, raw=options["raw"]),
             _wishes(options),
             SpeculativeParams(num_speculative_tokens=num_drafts),
         )
-        tell_text = _discard if options["as_json"] else _write
+        tell_text = discard if options["as_json"] else write
         outcome = await run_request(host.engine.generate(request), request, tell_text)
         if options["as_json"]:
             drafted = 0 if options["drafter"] == "none" else num_drafts
@@ -104,7 +110,6 @@ async def _generate(prompt: str, options: dict[str, Any]) -> str | None:
 
 
 def _wishes(options: dict[str, Any]) -> Any:
-    from hetero.cli.requests import DEFAULT_MAX_TOKENS
     from hetero.core.validation import SamplingWishes
 
     return SamplingWishes(
@@ -132,16 +137,3 @@ def _host_config(options: dict[str, Any]) -> Any:
         num_speculative_tokens=options["num_speculative_tokens"],
         max_running=1,
     )
-
-
-def _tell(message: str) -> None:
-    click.echo(f"hetero: {message}", err=True)
-
-
-def _write(text: str) -> None:
-    click.echo(text, nl=False)
-    sys.stdout.flush()
-
-
-def _discard(text: str) -> None:
-    del text

@@ -19,8 +19,6 @@ from hetero.core.validation import SamplingWishes, resolve_sampling, resolve_spe
 if TYPE_CHECKING:
     from hetero.services.engine_host import EngineHost
 
-DEFAULT_MAX_TOKENS = 256
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
