@@ -80,12 +80,13 @@ def command(
     Prints one JSON line when ready: {"listening": "HOST:PORT", "pid": N}. SIGTERM ends it.
     """
     from hetero.draft_server.config import DraftServerConfig
+    from hetero.models.registry import resolve_draft
     from hetero.services.draft_host import DraftHostConfig, run_draft_host
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     run_draft_host(
         DraftHostConfig(
-            draft=_resolve_draft(draft),
+            draft=resolve_draft(draft),
             card=card,
             card_device=card_device,
             bitfile=bitfile,
@@ -96,18 +97,4 @@ def command(
                 client_timeout_s=client_timeout_s, allow_insecure_remote=insecure_allow_remote
             ),
         )
-    )
-
-
-def _resolve_draft(path_or_name: str) -> Path:
-    from hetero.core.errors import ConfigError
-    from hetero.models.registry import default_cache_dir
-
-    drafts = default_cache_dir() / "drafts"
-    for folder in (Path(path_or_name), drafts / path_or_name):
-        if folder.is_dir():
-            return folder
-    raise ConfigError(
-        f"draft = {path_or_name!r}: no such folder, and none of that name in {drafts}. Build one: "
-        "hetero draft build CHECKPOINT -o DIR."
     )

@@ -72,28 +72,53 @@ class LazyGroup(click.Group):
 def cli(ctx: click.Context, config_file: Path | None) -> None:
     """Faster answers from large language models, not one token changed."""
     if config_file is not None:
-        ctx.default_map = _read_config(config_file)
+        group = ctx.command
+        assert isinstance(group, click.Group)
+        ctx.default_map = _defaults(ctx, group, _read_toml(config_file), f"--config {config_file}")
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
-        tables = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"--config {path}: {error.strerror}. Name a readable file.") from error
+        tables: dict[str, Any] = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path}: {error}. Name a readable file.") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"--config {path}: not TOML: {error}.") from error
-    return {name: _parameter_names(value) for name, value in tables.items()}
+    return tables
 
 
-def _parameter_names(table: Any) -> Any:
-    """Flags are spelt with dashes, click's parameters with underscores."""
-    if not isinstance(table, dict):
-        return table
-    return {key.replace("-", "_"): _parameter_names(value) for key, value in table.items()}
+def _defaults(
+    ctx: click.Context, group: click.Group, tables: dict[str, Any], where: str
+) -> dict[str, Any]:
+    """Tables of a configuration file as click wants them; ConfigError for what means nothing."""
+    defaults: dict[str, Any] = {}
+    for name, table in tables.items():
+        command = group.get_command(ctx, name)
+        if command is None or not isinstance(table, dict):
+            known = ", ".join(group.list_commands(ctx))
+            raise ConfigError(f"{where}: {name} is no table of a command. Use one of {known}.")
+        if isinstance(command, click.Group):
+            defaults[name] = _defaults(ctx, command, table, f"{where}: {name}")
+        else:
+            defaults[name] = _parameters(command, table, f"{where}: {name}")
+    return defaults
+
+
+def _parameters(command: click.Command, table: dict[str, Any], where: str) -> dict[str, Any]:
+    """Keys are spelt as flags; click's parameters may have other names."""
+    names = {flag.lstrip("-"): param.name for param in command.params for flag in param.opts}
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        name = names.get(key.replace("_", "-"))
+        if name is None:
+            known = ", ".join(sorted(flag for flag in names if len(flag) > 1))
+            raise ConfigError(f"{where}.{key}: no such option. Use one of {known}.")
+        values[name] = value
+    return values
 
 
 def main() -> None:

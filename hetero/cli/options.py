@@ -6,11 +6,12 @@ from typing import Any, TypeVar
 import click
 
 from hetero.core.errors import ConfigError
+from hetero.models.registry import DEFAULT_MODEL
 
 F = TypeVar("F", bound=Callable[..., Any])
 Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
-DEFAULT_TARGET = "SmolLM2-135M-Instruct"
+DEFAULT_MAX_TOKENS = 256
 
 
 def one_of(*choices: str) -> Callback:
@@ -61,15 +62,16 @@ def engine_options(function: F) -> F:
 _ENGINE_OPTIONS = [
     click.option(
         "--target",
-        default=DEFAULT_TARGET,
+        default=DEFAULT_MODEL,
         show_default=True,
         metavar="NAME_OR_PATH",
         help="Model that decides every token.",
     ),
     click.option(
         "--draft",
-        metavar="PATH",
-        help="Draft artefact (hetero draft build). Default: the target's own int4 copy.",
+        metavar="PATH_OR_NAME",
+        help="Draft artefact (hetero draft build), or its name in the cache. "
+        "Default: the target's own int4 copy.",
     ),
     click.option(
         "--draft-server",
@@ -116,18 +118,32 @@ _ENGINE_OPTIONS = [
         metavar="N",
         help="KV cache of the target, in blocks of 16 tokens. Default: by free memory.",
     ),
+    click.option(
+        "--insecure-allow-remote",
+        is_flag=True,
+        help="Go beyond loopback without authentication or encryption: prompts travel in clear.",
+    ),
 ]
 
 
-def sampling_options(function: F) -> F:
-    """How the target picks tokens."""
-    for option in reversed(_SAMPLING_OPTIONS):
-        function = option(function)
-    return function
+def sampling_options(*, default_max_tokens: int) -> Callable[[F], F]:
+    """How the target picks tokens, and how many: ``default_max_tokens`` unless told."""
+    max_tokens = click.option(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help=f"Longest answer. [default: {default_max_tokens}]",
+    )
+
+    def decorate(function: F) -> F:
+        for option in reversed([max_tokens, *_SAMPLING_OPTIONS]):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 _SAMPLING_OPTIONS = [
-    click.option("--max-tokens", type=int, metavar="N", help="Longest answer. [default: 256]"),
     click.option(
         "--temperature",
         type=float,
@@ -148,4 +164,7 @@ def host_fields(options: dict[str, Any]) -> dict[str, Any]:
     server = options["draft_server"]
     names = ("target", "draft", "card", "card_device", "target_device", "dtype", "threads")
     fields = {name: options[name] for name in (*names, "num_kv_blocks")}
-    return fields | {"draft_servers": () if server is None else (server,)}
+    return fields | {
+        "draft_servers": () if server is None else (server,),
+        "allow_insecure_remote": options["insecure_allow_remote"],
+    }

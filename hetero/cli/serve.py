@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from hetero.cli.console import tell
 from hetero.cli.main import print_json
 from hetero.cli.options import engine_options, host_fields, names_of
 
@@ -93,11 +94,6 @@ from hetero.cli.options import engine_options, host_fields, names_of
     help="Give shared metrics under vLLM's names, too.",
 )
 @click.option(
-    "--insecure-allow-remote",
-    is_flag=True,
-    help="Listen beyond loopback, without authentication or encryption.",
-)
-@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -123,9 +119,9 @@ def command(**options: Any) -> None:
     def ready(addresses: Addresses) -> None:
         if options["as_json"]:
             print_json({"http": addresses.http, "grpc": addresses.grpc, "pid": os.getpid()})
-        _tell(f"ready: http://{addresses.http}/v1 and grpc {addresses.grpc}")
+        tell(f"ready: http://{addresses.http}/v1 and grpc {addresses.grpc}")
 
-    asyncio.run(run_api_host(_config(options), on_ready=ready, progress=_tell))
+    asyncio.run(run_api_host(_config(options), on_ready=ready, progress=tell))
 
 
 # --drafters is this command's name for it, and takes a list.
@@ -157,7 +153,3 @@ def _config(options: dict[str, Any]) -> Any:
         vllm_metric_names=options["vllm_metric_names"],
         limits=ApiLimits(default_max_tokens=options["default_max_tokens"]),
     )
-
-
-def _tell(message: str) -> None:
-    click.echo(f"hetero: {message}", err=True)

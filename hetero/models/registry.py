@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero.core.errors import ModelError, UnknownModelError
+from hetero.core.errors import ConfigError, ModelError, UnknownModelError
 from hetero.models.manifest import check_sizes
 
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
@@ -113,6 +113,18 @@ def resolve_model(name_or_path: str, *, cache_dir: Path | None = None) -> Path:
         )
     check_sizes(fetched)
     return fetched
+
+
+def resolve_draft(path_or_name: str, *, cache_dir: Path | None = None) -> Path:
+    """The folder of a built draft: a path, or a name in the cache. ConfigError if neither."""
+    drafts = (cache_dir or default_cache_dir()) / "drafts"
+    for folder in (Path(path_or_name).expanduser(), drafts / path_or_name):
+        if folder.is_dir():
+            return folder
+    raise ConfigError(
+        f"draft = {path_or_name!r}: no such folder, and none of that name in {drafts}. Build one: "
+        "hetero draft build CHECKPOINT -o DIR."
+    )
 
 
 def _looks_like_path(text: str) -> bool:

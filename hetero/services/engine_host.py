@@ -16,7 +16,12 @@ from hetero.draft_client.config import DraftClientConfig, TargetIdentity
 from hetero.drafters.ngram import NgramDrafter
 from hetero.drafters.none import NoDrafter
 from hetero.models.detokenizer import Detokenizer
-from hetero.models.registry import DEFAULT_MODEL, default_cache_dir, resolve_model
+from hetero.models.registry import (
+    DEFAULT_MODEL,
+    default_cache_dir,
+    resolve_draft,
+    resolve_model,
+)
 from hetero.models.stop import StopScanner
 from hetero.models.tokenizer import HfTokenizer, load_tokenizer
 from hetero.scheduler.answer import TextTools
@@ -36,7 +41,8 @@ class EngineHostConfig:
 
     ``drafters``: names to have at hand, the first being the default. ``draft_servers``: addresses
     of card hosts that run already; with none given, "card" starts a draft server of its own on
-    loopback. ``draft``: an artefact directory; None: the target's own int4 re-quantisation.
+    loopback. ``draft``: an artefact's directory, or its
+    name in the cache; None: the target's own int4 re-quantisation.
     """
 
     target: str = DEFAULT_MODEL
@@ -45,6 +51,7 @@ class EngineHostConfig:
     num_speculative_tokens: int = 4
     draft_servers: tuple[str, ...] = ()
     draft_deadline_s: float = 10.0
+    allow_insecure_remote: bool = False  # may ``draft_servers`` be off loopback?
     card: str = "sim"
     card_device: str = "u55c"
     card_slots: int = 8  # sequences that our own draft server drafts for at once
@@ -153,7 +160,7 @@ async def _child_for(
     if "card" not in cfg.drafters or cfg.draft_servers:
         return None
     if cfg.draft is not None:
-        draft = Path(cfg.draft).expanduser()
+        draft = resolve_draft(cfg.draft, cache_dir=cfg.cache_dir)
     else:
         draft = await asyncio.to_thread(
             default_draft,
@@ -194,7 +201,9 @@ def _card_drafter(cfg: EngineHostConfig, address: str, verifier: PagedVerifier) 
             vocab_size=info.vocab_size,
             model_name=info.model_name,
         ),
-        DraftClientConfig(deadline_s=cfg.draft_deadline_s),
+        DraftClientConfig(
+            deadline_s=cfg.draft_deadline_s, allow_insecure_remote=cfg.allow_insecure_remote
+        ),
     )
 
 

@@ -7,7 +7,9 @@ from click.testing import CliRunner
 
 from hetero.cli.bench_run import mismatches, read_prompts
 from hetero.cli.main import cli
-from hetero.core.errors import ConfigError, HeteroError, RequestError
+from hetero.core.errors import ConfigError, DraftUnavailableError, HeteroError, RequestError
+from hetero.draft_client.client import CardDrafter
+from hetero.services import engine_host
 
 
 @pytest.fixture
@@ -114,8 +116,21 @@ def test_requests_are_refused_by_name(hetero, args, message):
 def test_unknown_models_and_absent_draft_servers(hetero, tmp_path):
     with pytest.raises(HeteroError, match="no such directory"):
         hetero("generate", "--prompt", "x", "--drafter", "none", target=str(tmp_path / "absent"))
-    with pytest.raises(ConfigError, match=r"10\.0\.0\.1"):
-        hetero("generate", "--prompt", "x", "--draft-server", "10.0.0.1:1")
+    with pytest.raises(ConfigError, match="draft = 'mine': no such folder"):
+        hetero("generate", "--prompt", "x", "--draft", "mine")
+
+
+def test_a_draft_server_beyond_loopback_needs_a_word_more(hetero, monkeypatch):
+    class FarAway(CardDrafter):
+        async def connect(self):
+            raise DraftUnavailableError("far away")
+
+    monkeypatch.setattr(engine_host, "CardDrafter", FarAway)
+    command = ("generate", "--prompt", "x", "--draft-server", "192.0.2.7:1")
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.7:1.*--insecure-allow-remote"):
+        hetero(*command)
+    with pytest.raises(DraftUnavailableError, match="far away"):
+        hetero(*command, "--insecure-allow-remote")
 
 
 def test_bench(hetero, tmp_path):
@@ -140,6 +155,13 @@ def test_bench(hetero, tmp_path):
         assert run["ttft_p50_s"] > 0
     assert report["runs"][0]["mean_acceptance_length"] is None
     assert report["machine"]["threads"] == 1
+
+
+def test_bench_takes_no_answers_of_no_length(hetero, tmp_path):
+    dataset = tmp_path / "set.jsonl"
+    dataset.write_text('{"prompt": "Hi"}\n')
+    with pytest.raises(RequestError, match="max_tokens = 0"):
+        hetero("bench", "--dataset", dataset, "--drafter", "ngram", "--max-tokens", 0)
 
 
 def test_bench_counts_every_difference():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hetero.core.errors import ModelError, UnknownModelError
+from hetero.core.errors import ConfigError, ModelError, UnknownModelError
 from hetero.models import registry
 from hetero.models.manifest import Manifest, describe_files, write_manifest
 
@@ -24,6 +24,17 @@ def test_cache_place_prefers_own_variable_then_xdg_then_home(tmp_path):
     assert registry.default_cache_dir(both) == tmp_path / "own"
     assert registry.default_cache_dir({"XDG_CACHE_HOME": "/x"}) == registry.Path("/x/hetero")
     assert registry.default_cache_dir({}) == registry.Path.home() / ".cache" / "hetero"
+
+
+def test_draft_is_a_path_or_a_name_in_the_cache(tmp_path, monkeypatch):
+    built = tmp_path / "drafts" / "mine"
+    built.mkdir(parents=True)
+    assert registry.resolve_draft("mine", cache_dir=tmp_path) == built
+    assert registry.resolve_draft(str(built)) == built
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert registry.resolve_draft("~/drafts/mine") == built
+    with pytest.raises(ConfigError, match="draft = 'yours': no such folder, and none of that name"):
+        registry.resolve_draft("yours", cache_dir=tmp_path)
 
 
 def test_directory_is_taken_as_it_is(tiny_checkpoint):
