@@ -214,6 +214,25 @@ async def test_rounds_may_overlap():
         assert list(drafts.drafts[i].token_ids) == plain(MODEL, [i, i], 5)
 
 
+async def test_the_same_prompt_again():
+    """sgl-project/sglang#19897: a second identical prompt met an uninitialised draft KV.
+
+    It gets the slot that still holds the prompt, reads no more than what differs, and drafts
+    just as well.
+    """
+    card, prompt, num_read = FakeCard(MODEL), [7] * 50, []
+    async with running_pair(card) as pair:
+        for first_id in (1, 11):
+            (run,) = await generate(pair.drafter, MODEL, [prompt], num_tokens=20, first_id=first_id)
+            assert run.output == plain(MODEL, prompt, 20)
+            assert run.num_accepted == run.num_drafted > 0
+            await eventually(lambda: pair.server.num_sequences == 0)
+            num_read.append(pair.server.counters.tokens_read)
+    assert num_read[0] >= 50
+    assert num_read[1] - num_read[0] < 50
+    assert card.faults == []
+
+
 async def test_two_verifiers_share_a_card():
     card = FakeCard(MODEL)
     async with running_pair(card) as pair:

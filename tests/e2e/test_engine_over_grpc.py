@@ -121,8 +121,10 @@ async def test_speculative_equals_plain_over_grpc(verifier, plain, tmp_path, kin
                     assert alone.finish.card.cycles > 0
 
 
-async def test_the_int4_draft_over_grpc(verifier, plain, tmp_path, tiny_checkpoint):
-    """The target's own int4 copy, executed by the golden model: real drafts, most of them good."""
+async def test_the_int4_draft_on_the_simulated_card_over_grpc(
+    verifier, plain, tmp_path, tiny_checkpoint
+):
+    """The target's own int4 copy on a card: real drafts, most of them good."""
     path = tmp_path / "draft"
     build_artefact(
         tiny_checkpoint,
@@ -130,11 +132,17 @@ async def test_the_int4_draft_over_grpc(verifier, plain, tmp_path, tiny_checkpoi
         target_tokenizer_sha256="b" * 64,
         target_vocab_size=TOKENIZER_VOCAB_SIZE,
     )
-    async with drafting_engine(verifier, "golden", path) as (engine, _, _):
+    async with drafting_engine(verifier, "sim", path) as (engine, drafter, _):
+        assert drafter.card.simulated
         for temperature in (0.0, 0.8):
+            expected = await plain(temperature)
             for k in (1, 3, 8):
-                answers = await collect_all(engine, requests_of(temperature, k))
-                assert [a.token_ids for a in answers] == await plain(temperature)
+                requests = requests_of(temperature, k)
+                together = await collect_all(engine, requests)
+                assert [a.token_ids for a in together] == expected
+                alone = await collect(engine, requests[k % 8])
+                assert alone.token_ids == expected[k % 8]
+                assert alone.finish.card.cycles > 0
         totals = engine.snapshot()
     assert totals.fallbacks == {}
     assert totals.accepted_per_position[0] > 0.5 * totals.drafted_per_position[0]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,6 +50,31 @@ def test_the_card_changes_no_token(command, temperature):
     assert 0 < metrics["card"]["modelled_s"] < 10
     assert metrics["fallbacks"] == {}
     assert plain["metrics"]["card"]["cycles"] is None
+
+
+def test_the_demo_shows_what_happened_and_from_where_each_figure_is(command):
+    base, env = command
+    target = base[base.index("--target") + 1]
+    demo = [sys.executable, "-m", "hetero.cli.main", "demo", "--prompt", "Hello there"]
+    done = subprocess.run(
+        [*demo, "--target", target, "--threads", "1", "--max-tokens", "40", "--temperature", "0.8"],
+        env={**env, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    for row in (
+        r"mean acceptance length\W+\d+\.\d\d",
+        r"acceptance rate\W+\d+\.\d% \(\d+ of \d+\)",
+        r"one verify step, measured \(median\)\W+\d+\.\d\d m?s",
+        r"card u55c \(simulated: virtual time of the modelled card\)\W+\d+\.\d\d m?s",
+        r"card time per drafted token, simulated\W+\d+\.\d\d m?s",
+        r"the same tokens\W+yes",
+        r"By the card's model, a real u55c would add \d+\.\d\d m?s",
+        r"not there to be faster on a laptop",
+    ):
+        assert re.search(row, done.stdout), row
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Speculative equals plain, token for token, on a tiny random Llama in torch: the wide matrix."""
 
+import asyncio
 import random
 
 import pytest
@@ -16,6 +17,7 @@ from support.tiny import TOKENIZER_VOCAB_SIZE
 
 from gpu_verifier.load import VerifierConfig, load_verifier
 from hetero.drafters.ngram import NgramDrafter
+from hetero.drafters.none import NoDrafter
 
 NUM_TOKENS = 24
 PROMPT_LENGTHS = (1, 2, 7, 15, 16, 17, 40, 129)
@@ -103,6 +105,55 @@ async def test_speculative_equals_plain(verifier, plain, double, k, temperature)
         for answer in together:
             stats = answer.finish.speculation
             assert stats.num_accepted_draft_tokens == stats.num_draft_tokens > 0
+
+
+def named(name, drafter):
+    drafter.name = name
+    return drafter
+
+
+def short_request(kind, number=0):
+    """One of sixty questions; ``number`` decides who drafts how much, which must not show."""
+    return request(
+        [3 + kind] * (1 + kind % 33),
+        k=number % 6,
+        method=("mixed", "garbage", "ngram")[number % 3],
+        temperature=0.8 * (kind % 2),
+        seed=kind,
+        max_tokens=1 + 2 * (kind % 5),
+    )
+
+
+async def test_a_thousand_requests_leak_nothing(verifier):
+    """Blocks of a real cache; every seventh reader leaves after its first token."""
+    settings = dict(max_batch_rows=96, max_running=32, max_waiting=1000)
+    sixty = [short_request(kind) for kind in range(60)]
+    async with open_engine(verifier, named("mixed", NoDrafter()), **settings) as engine:
+        expected = [answer.token_ids for answer in await collect_all(engine, sixty)]
+    mixed = named("mixed", MixedDrafter(replay(sixty, expected), TOKENIZER_VOCAB_SIZE))
+    garbage = named("garbage", GarbageDrafter())
+    async with open_engine(
+        verifier, mixed, garbage, NgramDrafter(min_ngram_tokens=1), **settings
+    ) as engine:
+
+        async def ask(number):
+            stream, token_ids = engine.generate(short_request(number % 60, number)), []
+            async for delta in stream:
+                token_ids += delta.token_ids
+                if number % 7 == 0:
+                    await stream.aclose()
+            assert token_ids == expected[number % 60][: len(token_ids)]
+            assert number % 7 == 0 or len(token_ids) == len(expected[number % 60])
+
+        await asyncio.gather(*(ask(number) for number in range(1000)))
+        while engine.snapshot().num_running:
+            await asyncio.sleep(0)
+        totals = engine.snapshot()
+        assert_all_free(verifier)
+    verifier.check()
+    assert sum(totals.finished.values()) == 1000
+    assert totals.finished["cancelled"] > 50
+    assert totals.num_draft_tokens > totals.num_accepted_draft_tokens > 100
 
 
 async def test_prompt_chunks_do_not_matter(verifier):

@@ -1,8 +1,8 @@
 """A draft server process around a scripted card: ``card_host.py KIND SEQUENCES LISTEN PPID``.
 
 The real host process (``hetero.services.draft_host``) with the card swapped: KIND is right, wrong
-or garbage, and SEQUENCES a JSON file of known prompt + output token ids; or KIND is golden, and
-SEQUENCES an artefact for the golden model to execute.
+or garbage, and SEQUENCES a JSON file of known prompt + output token ids; or KIND is golden or sim,
+and SEQUENCES an artefact for the golden model or the simulated card to execute.
 """
 
 import json
@@ -14,14 +14,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.cards import FakeCard, GarbageCard, card_info, next_from_sequences, wrong
 from support.golden_card import GoldenCard
 
-from hetero.services.draft_host import DraftHostConfig, run_draft_host
+from hetero.services.draft_host import CARDS, DraftHostConfig, run_draft_host
 
 
 def main(kind: str, sequences: str, listen: str, parent_pid: str) -> None:
     config = DraftHostConfig(
         draft=Path(sequences), card=kind, listen=listen, parent_pid=int(parent_pid)
     )
-    run_draft_host(config, cards={"golden": lambda cfg: GoldenCard(cfg.draft)} | SCRIPTED)
+    golden = {"golden": lambda cfg: GoldenCard(cfg.draft)}
+    run_draft_host(config, cards={**CARDS, **SCRIPTED, **golden})
 
 
 def scripted(kind: str, path: Path) -> FakeCard:

@@ -271,7 +271,7 @@ def tiny_start(card, *program, **work):
 
 
 def test_a_matrix_by_hand(tiny):
-    """A beat of mantissas, 4 of weights: 5 cycles from memory, 100 to 105; drain 3; issue 2."""
+    """A beat of mantissas, 4 of weights: 5 cycles from memory, 100 to 105; drain 3; hand on 2."""
     assert tiny_start(tiny, matmul(8, 32, bits=8)) == (110, 5 * 64)
 
 
@@ -287,14 +287,14 @@ def test_a_fifo_holds_no_more_than_its_size_by_hand(tiny):
 
 
 def test_a_gather_waits_for_its_address_by_hand(tiny):
-    """Latency 10, a beat 1, vector pass 8 + 5, issue 2."""
+    """Latency 10, a beat 1, vector pass 8 + 5, hand on 2."""
     assert tiny_start(tiny, embed(64)) == (126, 64)
 
 
 def test_attention_that_waits_for_memory_by_hand(tiny):
     """8 positions of 72 bytes: 9 cycles after latency 10, to 119; products 16, to 116.
 
-    Two vector pipelines, 10; issue 2.
+    Two vector pipelines, 10; hand on 2.
     """
     assert tiny_start(tiny, attention(2, 1, 32), start=7) == (131, 576)
 
