@@ -7,7 +7,7 @@ import random
 import pytest
 from support.cards import hash_model
 from support.draft_pair import generate, plain, query
-from support.frames import CARD_FIELDS, client_hello
+from support.frames import CARD_FIELDS, client_hello, server_hello
 from support.raw_draft import eventually, raw_server
 
 from hetero.core.errors import DraftUnavailableError, PairError, ProtocolError, VersionError
@@ -18,17 +18,7 @@ from hetero.draft_protocol import messages as m
 
 MODEL = hash_model(1000)
 IDENTITY = TargetIdentity(tokenizer_sha256="b" * 64, vocab_size=1000, model_name="tiny")
-HELLO = m.ServerHello(
-    protocol_version=1,
-    build="test",
-    card=CardInfo(**CARD_FIELDS),
-    max_nodes=16,
-    max_depth=16,
-    max_frame_bytes=1 << 20,
-    round_credits=4,
-    heartbeat_interval_us=50_000,
-    serving=True,
-)
+HELLO = server_hello()
 
 
 def answering(reply):

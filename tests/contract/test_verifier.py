@@ -139,7 +139,10 @@ def test_chunk_boundaries_change_nothing(verifier, near):
 
 
 def test_rollback_then_another_continuation(verifier):
-    """After a rejected draft the same positions are written again; nothing of it remains."""
+    """vllm-project/vllm#57128: the state of rejected drafts stayed reachable.
+
+    The same positions are written again; nothing of the draft remains.
+    """
     prompt = prompt_of(14, seed=6)
     truth = plain(verifier, prompt, GREEDY)
     first = Run(40, prompt, GREEDY, LENGTH, lambda done: [3] * 8)

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from hetero.core.types import CardUsage, SamplingParams
+from hetero.core.types import CardInfo, CardUsage, SamplingParams
 from hetero.draft_protocol import messages as m
 from hetero.draft_protocol.limits import FrameLimits
 
@@ -159,6 +159,21 @@ requests = st.one_of(rounds, client_hellos, heartbeats, goaways, st.just(m.Unkno
 
 def hidden_states(values_tld, *, start=3):
     return m.HiddenStates(7, 2, start, np.asarray(values_tld))
+
+
+def server_hello(**changes):
+    fields = dict(
+        protocol_version=1,
+        build="test",
+        card=CardInfo(**CARD_FIELDS),
+        max_nodes=16,
+        max_depth=16,
+        max_frame_bytes=1 << 20,
+        round_credits=4,
+        heartbeat_interval_us=50_000,
+        serving=True,
+    )
+    return m.ServerHello(**{**fields, **changes})
 
 
 def client_hello(**overrides):

@@ -18,18 +18,7 @@ from hetero.draft_protocol.request_codec import decode_request, encode_request
 from hetero.draft_protocol.response_codec import decode_response, encode_response
 from hetero.rpc.draft.v1 import draft_pb2 as pb
 
-SERVER_HELLO = m.ServerHello(
-    protocol_version=1,
-    build="0.1.0",
-    card=CardInfo(**CARD_FIELDS),
-    max_nodes=16,
-    max_depth=16,
-    max_frame_bytes=1 << 20,
-    features=frozenset({m.Feature.RESYNC}),
-    round_credits=4,
-    heartbeat_interval_us=50_000,
-    serving=True,
-)
+SERVER_HELLO = frames.server_hello(features=frozenset({m.Feature.RESYNC}))
 
 responses = st.one_of(
     frames.round_replies,

@@ -6,23 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.draft_pair import query
-from support.frames import CARD_FIELDS, FakeClock
+from support.frames import FakeClock, server_hello
 
-from hetero.core.types import CardInfo, Draft
+from hetero.core.types import Draft
 from hetero.draft_client.ledger import Ledger
-from hetero.draft_protocol.messages import ErrorCode, Nodes, ServerHello
+from hetero.draft_protocol.messages import ErrorCode, Nodes
 
-SERVER = ServerHello(
-    protocol_version=1,
-    build="",
-    card=CardInfo(**CARD_FIELDS),
-    max_nodes=16,
-    max_depth=16,
-    max_frame_bytes=1 << 20,
-    round_credits=4,
-    heartbeat_interval_us=50_000,
-    serving=True,
-)
+SERVER = server_hello()
 
 
 @pytest.fixture

@@ -60,6 +60,7 @@ async def test_chat_completion_has_openai_shape():
 
 
 async def test_speculation_counters_are_at_the_root_as_vllm_writes_them():
+    """With the rates per position that ggml-org/llama.cpp#24536 asks for."""
     service, _ = ready_service()
     spec = (await post(service, CHAT)).json()["metrics"]["speculative_decoding"]
     assert spec == {
@@ -85,6 +86,7 @@ async def test_speculation_can_be_switched_off_and_ratios_are_null_then():
 
 
 async def test_n_answers_share_seed_and_prompt_and_add_up():
+    """vllm-project/vllm#6137: n > 1 failed."""
     service, engine = ready_service()
     body = (await post(service, {**CHAT, "n": 4})).json()
     assert [c["message"]["content"][-2:] for c in body["choices"]] == ["#0", "#1", "#2", "#3"]
@@ -271,7 +273,7 @@ BAD_CHAT = [
 @pytest.mark.parametrize("change, param, code", BAD_CHAT, ids=lambda v: str(v)[:40])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_bad_parameters_are_refused_by_name(change, param, code, stream):
-    """Ignored parameters are reported as NVIDIA/TensorRT-LLM#17701 and vllm-project/vllm#4872."""
+    """Elsewhere ignored: NVIDIA/TensorRT-LLM#17701, vllm-project/vllm#18902 and #4872."""
     service, engine = ready_service()
     response = await post(service, {**CHAT, "stream": stream, **change})
     error = response.json()["error"]
