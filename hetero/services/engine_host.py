@@ -128,6 +128,8 @@ async def open_engine(
             load_verifier, _verifier_config(cfg, model_dir, tokenizer)
         )
         stack.callback(verifier.close)
+        info = verifier.info
+        progress(f"{info.model_name}: {info.dtype} on {info.device}, {verifier.threads} threads")
         card_drafter = None
         if "card" in cfg.drafters:
             address = cfg.draft_servers[0] if child is None else await child.listening()

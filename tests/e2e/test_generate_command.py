@@ -65,6 +65,13 @@ def test_text_streams_to_standard_output_and_seeds_are_drawn(hetero):
     assert greedy["seed"] != generate_json(hetero, "--drafter", "none", "--max-tokens", 1)["seed"]
 
 
+def test_dtype_that_was_chosen_is_told(tiny_checkpoint):
+    args = ("generate", "--prompt", "x", "--drafter", "none", "--max-tokens", "1")
+    engine = ("--target", str(tiny_checkpoint), "--threads", "1", "--dtype", "bfloat16")
+    result = CliRunner().invoke(cli, [*args, *engine, "--num-kv-blocks", "128"])
+    assert "bfloat16 on cpu, 1 threads" in result.stderr
+
+
 def test_prompts_from_files_and_raw_prompts(hetero, tmp_path):
     path = tmp_path / "prompt.txt"
     path.write_text("Hello there")
