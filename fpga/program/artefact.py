@@ -6,20 +6,24 @@ instruction stream (fpga.program.isa), ``weights.bin`` the image that is copied 
 as it is (fpga.program.layout). Nothing else is needed to run the draft.
 """
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fpga.program import isa, tables
+from fpga.program.check import check_program
 from fpga.program.layout import BEAT_BYTES, KvLayout
+from fpga.program.manifest import DraftShape, Manifest, parse_manifest
 from hetero.core.errors import ArtefactError, ConfigError, PairError
 
 FORMAT_NAME: Final = "hetero-draft"
@@ -27,80 +31,6 @@ FORMAT_VERSION: Final = 1
 MANIFEST_FILE: Final = "draft.json"
 PROGRAM_FILE: Final = "program.bin"
 WEIGHTS_FILE: Final = "weights.bin"
-
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraftShape:
-    """Sizes of a Llama-shaped draft. ``draft_vocab_size`` is the number of head rows."""
-
-    num_layers: int
-    hidden_size: int
-    intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    vocab_size: int
-    draft_vocab_size: int
-    max_context_tokens: int
-    rope_base: float
-    rms_norm_eps: float
-    tied_embedding: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetIdentity:
-    """The target that this draft speaks the language of."""
-
-    tokenizer_sha256: str
-    vocab_size: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """Proven largest magnitudes of one matrix product, over all int8 activations.
-
-    ``group_sum``: of 32 int4 x int8 products (int8 matrices: of 32 products).
-    ``row_sum``: of a whole row's accumulator, group scales included; below 2^31.
-    """
-
-    group_sum: int
-    row_sum: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
-    """A named part of the weight image, for people and tools; the program has its own addresses."""
-
-    name: str
-    kind: str
-    offset_bytes: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """``draft.json``. ``labels`` name the instructions, ``bounds`` their matrix products.
-
-    ``weight_bytes``: information bytes of the image: weights, scales, gammas, no padding, a tied
-    matrix counted once. ``vector_words``: int32 words of vector memory that a lane needs.
-    """
-
-    isa_version: int
-    arithmetic_version: int
-    tables_sha256: str
-    shape: DraftShape
-    target: TargetIdentity
-    checkpoint_sha256: str
-    num_params: int
-    weight_bytes: int
-    vector_words: int
-    weight_bits: int
-    head_bits: int
-    labels: tuple[str, ...]
-    bounds: Mapping[str, Bound]
-    regions: tuple[Region, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,27 +73,69 @@ def write_artefact(out_dir: Path, manifest: Manifest, *, program: bytes, weights
 
     Everything is written to a directory beside ``out_dir``, which is then renamed: a reader
     never sees half of it, an interrupted build leaves only a ``.partial`` directory behind.
+    Raises ConfigError when ``out_dir`` can't be written or holds something else.
     """
-    _check_replaceable(out_dir)
     data = {PROGRAM_FILE: program, WEIGHTS_FILE: weights}
     data[MANIFEST_FILE] = _manifest_json(manifest, data)
-    out_dir.parent.mkdir(parents=True, exist_ok=True)
-    staging = out_dir.with_name(f".{out_dir.name}.{os.getpid()}.partial")
+    with _output_errors(out_dir):
+        # A link stays a link: what it points to is replaced.
+        target = Path(os.path.realpath(out_dir))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _write_lock(target):
+            _replace(target, data)
+    return hashlib.sha256(data[MANIFEST_FILE]).hexdigest()
+
+
+def check_output(out_dir: Path) -> None:
+    """ConfigError unless an artefact may be written there; cheap, for before the work begins."""
+    with _output_errors(out_dir):
+        _check_replaceable(out_dir)
+
+
+@contextmanager
+def _output_errors(out_dir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"output {out_dir}: {error.strerror}. Name a directory that can be written, with "
+            "room for the draft."
+        ) from error
+
+
+@contextmanager
+def _write_lock(target: Path) -> Iterator[None]:
+    """One writer at a time: between two renames another would find the place empty."""
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # not every network filesystem locks a directory
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _replace(target: Path, data: Mapping[str, bytes]) -> None:
+    _check_replaceable(target)
+    staging = target.with_name(f".{target.name}.{os.getpid()}.partial")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()
     try:
         for name, content in data.items():
             _write_durably(staging / name, content)
-        _swap_in(staging, out_dir)
+        _swap_in(staging, target)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
-    return hashlib.sha256(data[MANIFEST_FILE]).hexdigest()
 
 
 def _check_replaceable(out_dir: Path) -> None:
-    occupied = out_dir.exists() and (not out_dir.is_dir() or any(out_dir.iterdir()))
-    if occupied and not (out_dir / MANIFEST_FILE).is_file():
+    """Only an artefact, and nothing that somebody put beside it, may be replaced."""
+    if not out_dir.exists():
+        return
+    names = {entry.name for entry in out_dir.iterdir()} if out_dir.is_dir() else None
+    ours = {MANIFEST_FILE, PROGRAM_FILE, WEIGHTS_FILE}
+    if names is None or (names and (MANIFEST_FILE not in names or not names <= ours)):
         raise ConfigError(
             f"output {out_dir}: exists and is no draft artefact. Name a new directory."
         )
@@ -178,9 +150,15 @@ def _write_durably(path: Path, content: bytes) -> None:
 
 def _swap_in(staging: Path, out_dir: Path) -> None:
     old = staging.with_suffix(".old")
-    if out_dir.exists():
+    replaced = out_dir.exists()
+    if replaced:
         out_dir.rename(old)
-    staging.rename(out_dir)
+    try:
+        staging.rename(out_dir)
+    except OSError:
+        if replaced:
+            old.rename(out_dir)
+        raise
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -210,14 +188,19 @@ def load_artefact(
     when the draft was built for another tokenizer or vocabulary.
     """
     raw, document = _read_manifest(path)
-    manifest = _parse_manifest(path, document)
-    _check_versions(path, manifest)
-    files = document.get("files", {})
-    program_bytes = _read_checked(path / PROGRAM_FILE, files)
-    image = np.frombuffer(_read_checked(path / WEIGHTS_FILE, files), dtype=np.uint8)
+    _check_versions(path, document)
+    try:
+        manifest = parse_manifest(document)
+    except ValueError as error:
+        raise ArtefactError(_damaged(path, f"{MANIFEST_FILE} is damaged: {error}")) from error
+    program_bytes = _read_checked(path / PROGRAM_FILE, document)
+    image = np.frombuffer(_read_checked(path / WEIGHTS_FILE, document), dtype=np.uint8)
     program = tuple(isa.decode_program(program_bytes))
-    if len(program) != len(manifest.labels):
-        raise ArtefactError(_damaged(path, "labels and instructions differ in number"))
+    try:
+        check_program(manifest, program, image)
+    except ValueError as error:
+        reason = f"{MANIFEST_FILE} does not fit the program: {error}"
+        raise ArtefactError(_damaged(path, reason)) from error
     artefact = Artefact(
         path=path,
         sha256=hashlib.sha256(raw).hexdigest(),
@@ -265,60 +248,50 @@ def _read_manifest(path: Path) -> tuple[bytes, dict[str, Any]]:
         raise ArtefactError(_damaged(path, reason)) from error
     try:
         document = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArtefactError(_damaged(path, f"{MANIFEST_FILE} is not JSON")) from error
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT_NAME:
         raise ArtefactError(_damaged(path, f"{MANIFEST_FILE} is not a draft's manifest"))
     version = document.pop("format_version", None)
     if version != FORMAT_VERSION:
         raise ArtefactError(
-            f"draft {path}: format version {version}, this hetero reads {FORMAT_VERSION}. "
+            f"draft {path}: format version {version!r:.40}, this hetero reads {FORMAT_VERSION}. "
             "Use the matching version or build the draft again."
         )
     return raw, document
 
 
-def _parse_manifest(path: Path, document: dict[str, Any]) -> Manifest:
-    try:
-        values = {f.name: document[f.name] for f in fields(Manifest)}
-        values["shape"] = _record(DraftShape, values["shape"])
-        values["target"] = _record(TargetIdentity, values["target"])
-        values["labels"] = tuple(values["labels"])
-        values["regions"] = tuple(_record(Region, r) for r in values["regions"])
-        values["bounds"] = {k: _record(Bound, v) for k, v in values["bounds"].items()}
-        return Manifest(**values)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ArtefactError(_damaged(path, f"{MANIFEST_FILE} is incomplete: {error}")) from error
-
-
-def _record(kind: type[_T], values: dict[str, Any]) -> _T:
-    return kind(**values)
-
-
-def _check_versions(path: Path, manifest: Manifest) -> None:
+def _check_versions(path: Path, document: Mapping[str, Any]) -> None:
+    """Before all else: what is from another version need not look like ours."""
     expected = {
         "isa_version": isa.ISA_VERSION,
         "arithmetic_version": tables.ARITHMETIC_VERSION,
         "tables_sha256": tables.TABLES_SHA256,
     }
     for name, ours in expected.items():
-        theirs = getattr(manifest, name)
+        theirs = document.get(name)
         if theirs != ours:
             raise ArtefactError(
-                f"draft {path}: {name} is {theirs}, this hetero executes {ours}. "
+                f"draft {path}: {name} is {theirs!r:.80}, this hetero executes {ours}. "
                 "Use the matching version or build the draft again."
             )
 
 
-def _read_checked(path: Path, files: Mapping[str, Any]) -> bytes:
+def _read_checked(path: Path, document: Mapping[str, Any]) -> bytes:
+    """A file as the manifest describes it."""
     try:
-        expected = files[path.name]
+        expected = document["files"][path.name]
+        num_bytes, sha256 = expected["bytes"], expected["sha256"]
         content = path.read_bytes()
-    except (KeyError, TypeError, OSError) as error:
-        raise ArtefactError(_damaged(path.parent, f"no readable {path.name}")) from error
-    if len(content) != expected["bytes"]:
-        what = f"{path.name} has {len(content)} bytes instead of {expected['bytes']}"
+    except (KeyError, TypeError) as error:
+        what = f"{MANIFEST_FILE} does not describe {path.name}"
+        raise ArtefactError(_damaged(path.parent, what)) from error
+    except OSError as error:
+        what = f"no readable {path.name} ({error.strerror})"
+        raise ArtefactError(_damaged(path.parent, what)) from error
+    if len(content) != num_bytes:
+        what = f"{path.name} has {len(content)} bytes instead of {num_bytes!r:.40}"
         raise ArtefactError(_damaged(path.parent, what))
-    if hashlib.sha256(content).hexdigest() != expected["sha256"]:
+    if hashlib.sha256(content).hexdigest() != sha256:
         raise ArtefactError(_damaged(path.parent, f"{path.name} does not match its hash"))
     return content

@@ -4,8 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from fpga.program.artefact import Bound
 from fpga.program.layout import GROUP_COLUMNS, Int4Matrix, Int8Matrix
+from fpga.program.manifest import Bound
 from hetero.core.errors import ModelError
 
 ACTIVATION_MAX: Final = 127

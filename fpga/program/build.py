@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fpga.program import isa, tables
-from fpga.program.artefact import Manifest, TargetIdentity, write_artefact
+from fpga.program.artefact import check_output, write_artefact
 from fpga.program.compile import (
     HEAD_BITS,
     WEIGHT_BITS,
@@ -12,6 +12,7 @@ from fpga.program.compile import (
     compile_llama,
     vector_map,
 )
+from fpga.program.manifest import Manifest, TargetIdentity
 from fpga.quant.checkpoint import open_checkpoint
 from fpga.quant.llama import read_shape, tokenizer_vocab_size
 from hetero.core.errors import PairError
@@ -45,6 +46,7 @@ def build_artefact(
     fewer rows than the target has tokens, ConfigError for an output that can't be used; then
     nothing is written.
     """
+    check_output(out_dir)
     source = open_checkpoint(checkpoint)
     shape = read_shape(source)
     vocab_size = target_vocab_size or tokenizer_vocab_size(checkpoint) or shape.vocab_size

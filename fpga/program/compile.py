@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpga.program import isa
-from fpga.program.artefact import Bound, DraftShape, Region
 from fpga.program.bounds import matmul_bound
 from fpga.program.layout import (
     BEAT_BYTES,
@@ -18,6 +17,7 @@ from fpga.program.layout import (
     pack_int4,
     pack_int8,
 )
+from fpga.program.manifest import Bound, DraftShape, Region
 from fpga.quant.checkpoint import Checkpoint
 from fpga.quant.groups import quantise_int4
 from fpga.quant.llama import (

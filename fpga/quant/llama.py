@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fpga.program.artefact import DraftShape
+from fpga.program.manifest import DraftShape
 from fpga.quant.checkpoint import Checkpoint
 from hetero.core.errors import ModelError
 

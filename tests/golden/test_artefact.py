@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -87,6 +89,51 @@ def test_an_old_artefact_is_replaced_and_nothing_else(checkpoint, artefact_dir, 
     with pytest.raises(ConfigError, match="exists and is no draft artefact"):
         build_artefact(checkpoint, tmp_path / "mine", target_tokenizer_sha256=TOKENIZER)
     assert (tmp_path / "mine/thesis.txt").exists()
+    (artefact_dir / "thesis.txt").write_text("years of work")
+    with pytest.raises(ConfigError, match="exists and is no draft artefact"):
+        build_artefact(checkpoint, artefact_dir, target_tokenizer_sha256=TOKENIZER)
+    assert (artefact_dir / "thesis.txt").exists()
+
+
+def test_an_output_behind_a_link_is_written_where_it_points(checkpoint, artefact_dir, tmp_path):
+    """Replacing the link itself would leave what it names as it was."""
+    (tmp_path / "link").symlink_to(artefact_dir)
+    (tmp_path / "dangling").symlink_to(tmp_path / "later")
+    for name in ("link", "dangling"):
+        build_artefact(checkpoint, tmp_path / name, target_tokenizer_sha256="cd" * 32)
+        assert (tmp_path / name).is_symlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["dangling", "draft", "later", "link"]
+    for place in (artefact_dir, tmp_path / "later"):
+        assert load_artefact(place).manifest.target.tokenizer_sha256 == "cd" * 32
+
+
+@pytest.mark.parametrize("where", ["file/draft", "a" * 300, "/proc/nothing/draft"])
+def test_an_output_that_cannot_be_written_is_one_error(checkpoint, tmp_path, where):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"^output .*Name a (new )?directory"):
+        build_artefact(checkpoint, tmp_path / where, target_tokenizer_sha256=TOKENIZER)
+
+
+def test_two_builds_to_one_place_do_not_disturb_each_other(artefact_dir):
+    """Two builds to one place: both succeed, and leave one whole artefact."""
+    artefact = load_artefact(artefact_dir)
+    files = _files(artefact_dir)
+    job = """
+import sys
+from pathlib import Path
+from fpga.program.artefact import load_artefact, write_artefact
+source = load_artefact(Path(sys.argv[1]))
+program, weights = (Path(sys.argv[1], name).read_bytes() for name in ("program.bin", "weights.bin"))
+for _ in range(40):
+    write_artefact(Path(sys.argv[2]), source.manifest, program=program, weights=weights)
+"""
+    place = artefact_dir.parent / "shared"
+    command = [sys.executable, "-c", job, str(artefact_dir), str(place)]
+    writers = [subprocess.Popen(command) for _ in range(2)]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    assert _files(place) == files
+    assert load_artefact(place).sha256 == artefact.sha256
+    assert sorted(p.name for p in artefact_dir.parent.iterdir()) == ["draft", "shared"]
 
 
 def test_a_failed_build_leaves_nothing(tmp_path):
@@ -105,7 +152,7 @@ def test_an_interrupted_write_leaves_the_old_artefact(checkpoint, artefact_dir, 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("fpga.program.artefact._write_durably", no_space)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(ConfigError, match=r"output .*draft: No space left on device"):
         build_artefact(checkpoint, artefact_dir, target_tokenizer_sha256="cd" * 32)
     assert _files(artefact_dir) == before
     assert len(list(artefact_dir.parent.iterdir())) == 1
@@ -136,14 +183,82 @@ def test_every_damaged_file_is_noticed(artefact_dir, name, damage):
         (lambda text: "", "not JSON"),
         (lambda text: "[1]", "not a draft's manifest"),
         (lambda text: text.replace("hetero-draft", "other"), "not a draft's manifest"),
-        (lambda text: text.replace('"vector_words"', '"vector_wordz"'), "incomplete"),
-        (lambda text: text.replace('"rope_base"', '"rope_bass"'), "incomplete"),
-        (lambda text: text.replace('"files"', '"fails"'), "incomplete|no readable"),
+        (lambda text: text.replace('"vector_words"', '"vector_wordz"'), "has no vector_words"),
+        (lambda text: text.replace('"rope_base"', '"rope_bass"'), "shape has no rope_base"),
+        (lambda text: text.replace('"files"', '"fails"'), "does not describe program.bin"),
     ],
 )
 def test_a_damaged_manifest_is_noticed(artefact_dir, damage, message):
     file = artefact_dir / "draft.json"
     file.write_text(damage(file.read_text()))
+    with pytest.raises(ArtefactError, match=message):
+        load_artefact(artefact_dir)
+
+
+def _entries(value, path=()):
+    """Paths of everything in a JSON document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, entry in items:
+        yield (*path, key)
+        if isinstance(entry, dict | list):
+            yield from _entries(entry, (*path, key))
+
+
+def test_no_edit_of_the_manifest_gets_past_the_loader(artefact_dir):
+    """Every entry, replaced by every kind of value: an ArtefactError, or nothing that matters.
+
+    The rest of the manifest has no hash of its own, and addresses are computed from it.
+    """
+    file = artefact_dir / "draft.json"
+    text = file.read_text()
+    whole = load_artefact(artefact_dir)
+    document = json.loads(text)
+    # Only said, never used; and what a build may freely choose.
+    told = {"bounds", "labels", "num_params", "weight_bytes", "weight_bits", "head_bits"}
+    free = {"checkpoint_sha256", "rope_base", "rms_norm_eps", "tied_embedding", "kind", "name"}
+    for path in _entries(document):
+        if path[0] == "regions" and path[1:2] > (2,):
+            continue  # all alike
+        holder = document
+        for key in path[:-1]:
+            holder = holder[key]
+        value = holder[path[-1]]
+        others = [None, "x", -1, 0, 1, 1.5, True, [], {}, 1 << 70, [[]], {"a": 1}]
+        if type(value) is int:
+            others += [value - 1, value + 1, value * 2, value // 2]
+        for other in others:
+            holder[path[-1]] = other
+            file.write_text(json.dumps(document))
+            try:
+                loaded = load_artefact(artefact_dir)
+            except ArtefactError:
+                continue
+            unused = path[0] in told or path[-1] in free
+            larger = path in (("vector_words",), ("target", "vocab_size")) and other >= value
+            foreign = path == ("target", "tokenizer_sha256")
+            assert loaded.program == whole.program
+            assert unused or larger or foreign or other == value, (path, other)
+        holder[path[-1]] = value
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"vector_words": 100}, r"embed|L00\.\w+: word \d+ of 100 in vector memory"),
+        ({"shape.head_dim": 64}, "head_dim is 16, the shape says 64"),
+        ({"shape.num_layers": 2}, "3 layers, the shape says 2"),
+        ({"shape.max_context_tokens": 129}, "L00.rope_kv: no region of"),
+        ({"target.vocab_size": 100}, "may draft token 199, the target has 100"),
+        ({"regions": []}, "embed: no region of"),
+    ],
+)
+def test_a_manifest_that_contradicts_its_program_is_refused(artefact_dir, changes, message):
+    file = artefact_dir / "draft.json"
+    document = json.loads(file.read_text())
+    for path, value in changes.items():
+        *outer, name = path.split(".")
+        (document[outer[0]] if outer else document)[name] = value
+    file.write_text(json.dumps(document))
     with pytest.raises(ArtefactError, match=message):
         load_artefact(artefact_dir)
 
@@ -159,7 +274,7 @@ def test_no_artefact_at_all(tmp_path):
         ("format_version", 2, "format version 2, this hetero reads 1"),
         ("isa_version", isa.ISA_VERSION + 1, "isa_version is 2"),
         ("arithmetic_version", 9, "arithmetic_version is 9"),
-        ("tables_sha256", "00" * 32, "tables_sha256 is 00"),
+        ("tables_sha256", "00" * 32, "tables_sha256 is '00"),
     ],
 )
 def test_another_version_is_refused_by_name(artefact_dir, name, value, message):
