@@ -119,6 +119,13 @@ _ENGINE_OPTIONS = [
         help="KV cache of the target, in blocks of 16 tokens. Default: by free memory.",
     ),
     click.option(
+        "--heartbeat-timeout-s",
+        type=click.FloatRange(min=0.15),
+        metavar="S",
+        help="Silence after which the draft server counts as dead. Default: 0.15, or 1 when it is "
+        "on this machine.",
+    ),
+    click.option(
         "--insecure-allow-remote",
         is_flag=True,
         help="Go beyond loopback without authentication or encryption: prompts travel in clear.",
@@ -163,7 +170,8 @@ def host_fields(options: dict[str, Any]) -> dict[str, Any]:
     """The EngineHostConfig fields that ``engine_options`` sets."""
     server = options["draft_server"]
     names = ("target", "draft", "card", "card_device", "target_device", "dtype", "threads")
-    fields = {name: options[name] for name in (*names, "num_kv_blocks")}
+    more = ("num_kv_blocks", "heartbeat_timeout_s")
+    fields = {name: options[name] for name in (*names, *more)}
     return fields | {
         "draft_servers": () if server is None else (server,),
         "allow_insecure_remote": options["insecure_allow_remote"],

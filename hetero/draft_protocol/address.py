@@ -16,7 +16,7 @@ def split_address(address: str, *, setting: str) -> tuple[str, int]:
 def require_loopback(address: str, *, setting: str, allow_remote: bool, flag: str) -> None:
     """Refuse an address off this host unless ``allow_remote``. Raises ConfigError."""
     host, _ = split_address(address, setting=setting)
-    if allow_remote or host == "localhost" or _is_loopback(host):
+    if allow_remote or is_loopback(host):
         return
     raise ConfigError(
         f"{setting} = {address}: not a loopback address, and the draft stream carries prompts in "
@@ -24,8 +24,9 @@ def require_loopback(address: str, *, setting: str, allow_remote: bool, flag: st
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Does this name or address stay on this host?"""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False
+        return host == "localhost"

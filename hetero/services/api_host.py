@@ -1,8 +1,6 @@
 """The inference service's process: engine, HTTP and gRPC on one event loop."""
 
 import asyncio
-import contextlib
-import ipaddress
 import logging
 import os
 import signal
@@ -22,7 +20,7 @@ from hetero.api.http_server import HttpServer, listen
 from hetero.api.service import ApiLimits, Backend, InferenceService
 from hetero.core.errors import ConfigError
 from hetero.draft_client.client import CardDrafter
-from hetero.draft_protocol.address import split_address
+from hetero.draft_protocol.address import is_loopback, split_address
 from hetero.models.registry import resolve_model
 from hetero.services.engine_host import EngineHost, EngineHostConfig, open_engine
 from hetero.services.progress import Progress, silent
@@ -49,7 +47,7 @@ class ApiHostConfig:
     def __post_init__(self) -> None:
         for setting, address in (("--http", self.http), ("--grpc", self.grpc)):
             host, _ = split_address(address, setting=setting)
-            if not self.allow_insecure_remote and not _is_loopback(host):
+            if not self.allow_insecure_remote and not is_loopback(host):
                 raise ConfigError(
                     f"{setting} {address}: not a loopback address, and this version has no "
                     "authentication or encryption. Use 127.0.0.1, or give "
@@ -185,9 +183,3 @@ def _address(listener: socket.socket) -> str:
 
 def _join(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"

@@ -13,6 +13,7 @@ from hetero.core.ports import Drafter
 from hetero.core.types import CardInfo
 from hetero.draft_client.client import CardDrafter
 from hetero.draft_client.config import DraftClientConfig, TargetIdentity
+from hetero.draft_protocol.address import is_loopback, split_address
 from hetero.drafters.ngram import NgramDrafter
 from hetero.drafters.none import NoDrafter
 from hetero.models.detokenizer import Detokenizer
@@ -32,6 +33,9 @@ from hetero.services.default_draft import default_draft
 from hetero.services.draft_child import DraftChild, DraftChildConfig
 from hetero.services.progress import Progress, silent
 
+OWN_MACHINE_TIMEOUT_S = 0.15
+SHARED_MACHINE_TIMEOUT_S = 1.0
+
 DRAFTER_NAMES = ("card", "ngram", "none")
 
 
@@ -41,8 +45,10 @@ class EngineHostConfig:
 
     ``drafters``: names to have at hand, the first being the default. ``draft_servers``: addresses
     of card hosts that run already; with none given, "card" starts a draft server of its own on
-    loopback. ``draft``: an artefact's directory, or its
-    name in the cache; None: the target's own int4 re-quantisation.
+    loopback. ``draft``: an artefact's directory, or its name in the cache; None: the target's own
+    int4 re-quantisation. ``heartbeat_timeout_s``: silence after which the card host counts as dead;
+    None: 0.15, or 1 when it is on this machine, where its simulated card and the target want the
+    same cores.
     """
 
     target: str = DEFAULT_MODEL
@@ -51,6 +57,7 @@ class EngineHostConfig:
     num_speculative_tokens: int = 4
     draft_servers: tuple[str, ...] = ()
     draft_deadline_s: float = 10.0
+    heartbeat_timeout_s: float | None = None
     allow_insecure_remote: bool = False  # may ``draft_servers`` be off loopback?
     card: str = "sim"
     card_device: str = "u55c"
@@ -204,9 +211,18 @@ def _card_drafter(cfg: EngineHostConfig, address: str, verifier: PagedVerifier) 
             model_name=info.model_name,
         ),
         DraftClientConfig(
-            deadline_s=cfg.draft_deadline_s, allow_insecure_remote=cfg.allow_insecure_remote
+            deadline_s=cfg.draft_deadline_s,
+            heartbeat_timeout_s=_heartbeat_timeout_s(cfg, address),
+            allow_insecure_remote=cfg.allow_insecure_remote,
         ),
     )
+
+
+def _heartbeat_timeout_s(cfg: EngineHostConfig, address: str) -> float:
+    if cfg.heartbeat_timeout_s is not None:
+        return cfg.heartbeat_timeout_s
+    host, _ = split_address(address, setting="draft_server")
+    return SHARED_MACHINE_TIMEOUT_S if is_loopback(host) else OWN_MACHINE_TIMEOUT_S
 
 
 def _drafters(cfg: EngineHostConfig, card_drafter: CardDrafter | None) -> Mapping[str, Drafter]:
