@@ -13,11 +13,11 @@ implies fl(a + c) <= fl(b + c)), so a bound computed as the value is can't be be
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from hetero.core import noise
+from hetero.core.compiled import compile_cached
 
 _M0, _M1 = np.uint64(noise.PHILOX_M0), np.uint64(noise.PHILOX_M1)
 _W0, _W1 = np.uint64(noise.PHILOX_W0), np.uint64(noise.PHILOX_W1)
@@ -33,14 +33,11 @@ _RARE_NOISE = int(noise.gumbel_from_words(_RARE_WORD)) * _UNIT
 
 
 def _jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile at first use, keep the machine code on disk, run without the interpreter lock.
+    """Compile at first use, keep the code on disk if possible, run without the interpreter lock.
 
     A typed stand-in for the decorator, which ships no types.
     """
-    compiled: Callable[..., Any] = numba.njit(
-        cache=True, nogil=True, fastmath=False, error_model="numpy"
-    )(function)
-    return compiled
+    return compile_cached(function, nogil=True, fastmath=False, error_model="numpy")
 
 
 @_jit

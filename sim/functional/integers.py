@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
-from numba import njit
 
 from fpga.program import tables
+from hetero.core.compiled import compile_cached
 
 RECIPROCAL = tables.RECIPROCAL.astype(np.int64)
 RSQRT = tables.RSQRT.astype(np.int64)
@@ -26,11 +26,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiled(function: F) -> F:
-    """Compile for the types it is called with, cached on disk between processes.
+    """Compile for the types it is called with, cached on disk between processes if possible.
 
     Without the interpreter lock, so that heartbeats go on meanwhile.
     """
-    return cast("F", njit(nogil=True, cache=True)(function))
+    return cast("F", compile_cached(function, nogil=True))
 
 
 @compiled
