@@ -283,6 +283,16 @@ def _check_lane(lane: LaneWork, info: CardInfo) -> None:
         )
     if not all(0 <= token < info.vocab_size for token in lane.token_ids):
         raise CardError(f"slot {lane.slot}: a token outside 0..{info.vocab_size - 1}.")
+    fields = {
+        "output_index": (lane.output_index, 32),
+        "choice_index": (lane.choice_index, 32),
+        "seed": (lane.seed, 64),
+    }
+    for name, (value, bits) in fields.items():
+        if not 0 <= value < 1 << bits:
+            raise CardError(f"slot {lane.slot}: {name} = {value} takes more than {bits} bits.")
+    if not lane.temperature >= 0:  # NaN as well
+        raise CardError(f"slot {lane.slot}: temperature = {lane.temperature}: 0 or above.")
 
 
 def _lane_command(lane: LaneWork) -> LaneCommand:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hetero.core.errors import ConfigError
-from hetero.draft_protocol.limits import MAX_FRAME_BYTES
+from hetero.draft_protocol.limits import MAX_FRAME_BYTES, MAX_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,12 @@ class DraftClientConfig:
     allow_insecure_remote: bool = False
 
     def __post_init__(self) -> None:
-        if not self.deadline_s > 0:
-            raise ConfigError(f"deadline_s = {self.deadline_s}: must be above 0.")
-        if self.heartbeat_timeout_s < 0.15:
+        if not 0 < self.deadline_s <= MAX_TIMEOUT_S:
+            raise ConfigError(
+                f"deadline_s = {self.deadline_s}: must be above 0, and at most {MAX_TIMEOUT_S:g}."
+            )
+        if not 0.15 <= self.heartbeat_timeout_s <= MAX_TIMEOUT_S:
             raise ConfigError(
                 f"heartbeat_timeout_s = {self.heartbeat_timeout_s}: heartbeats come every 0.05 s, "
-                "so at least 0.15."
+                f"so at least 0.15, and at most {MAX_TIMEOUT_S:g}."
             )

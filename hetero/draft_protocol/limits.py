@@ -21,6 +21,14 @@ Q_ONE: Final = 1 << 16
 MAX_HIDDEN_ELEMENTS: Final = 4 << 20
 PREFIX_HASH_BYTES: Final = 16
 
+MAX_DRAFT_CYCLES: Final = 1 << 44
+MAX_DRAFT_MODELLED_S: Final = 3_600.0
+"""Card work that one draft may claim: hours. Usage is added up over an answer and reported, so a
+peer's 2^64 - 1 cycles or 1e308 seconds would end as infinity in somebody's JSON."""
+
+MAX_TIMEOUT_S: Final = 3_600.0
+"""Any silence or deadline that is configured."""
+
 HEARTBEAT_INTERVAL_S: Final = 0.05
 HEARTBEAT_TIMEOUT_S: Final = 0.15
 """Silence after which a peer on a quiet machine is dead; both ends take a longer one in

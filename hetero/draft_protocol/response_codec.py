@@ -1,6 +1,5 @@
 """Frames from the card host: bytes <-> messages. Decoding raises ProtocolError and nothing else."""
 
-import math
 from functools import partial
 from itertools import pairwise
 
@@ -12,7 +11,13 @@ from hetero.draft_protocol.arrays import (
     unpack_token_ids,
     unpack_uint32,
 )
-from hetero.draft_protocol.limits import MAX_Q_ROW_TOKENS, Q_ONE, FrameLimits
+from hetero.draft_protocol.limits import (
+    MAX_DRAFT_CYCLES,
+    MAX_DRAFT_MODELLED_S,
+    MAX_Q_ROW_TOKENS,
+    Q_ONE,
+    FrameLimits,
+)
 from hetero.draft_protocol.messages import (
     DraftReply,
     ErrorCode,
@@ -226,7 +231,9 @@ def _decode_draft(draft: pb.Draft, limits: FrameLimits) -> DraftReply:
     nodes = _decode_nodes(draft, limits)
     expect(draft.predrafted_from <= len(nodes.ids), "draft predrafted_from beyond its nodes")
     usage = draft.usage
-    expect(math.isfinite(usage.modelled_s) and usage.modelled_s >= 0, "draft usage modelled_s")
+    # NaN fails both comparisons.
+    expect(0.0 <= usage.modelled_s <= MAX_DRAFT_MODELLED_S, "draft usage modelled_s")
+    expect(usage.cycles <= MAX_DRAFT_CYCLES, "draft usage cycles")
     return DraftReply(
         sequence_id=draft.sequence_id,
         epoch=draft.epoch,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hetero.core.errors import ConfigError
-from hetero.draft_protocol.limits import MAX_FRAME_BYTES
+from hetero.draft_protocol.limits import MAX_FRAME_BYTES, MAX_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +22,10 @@ class DraftServerConfig:
     allow_insecure_remote: bool = False
 
     def __post_init__(self) -> None:
-        if self.client_timeout_s < 0.15:
+        if not 0.15 <= self.client_timeout_s <= MAX_TIMEOUT_S:
             raise ConfigError(
                 f"client_timeout_s = {self.client_timeout_s}: heartbeats come every 0.05 s, so at "
-                "least 0.15."
+                f"least 0.15, and at most {MAX_TIMEOUT_S:g}."
             )
         if not 1 <= self.round_credits <= 1_024:
             raise ConfigError(f"round_credits = {self.round_credits}: use 1..1024.")

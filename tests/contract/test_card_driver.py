@@ -105,6 +105,23 @@ def random_lane(rng, slot, held, vocab_size):
     )  # fmt: skip
 
 
+def test_the_largest_numbers_a_request_can_have(card, golden):
+    """Every field at its end, every length of draft, and the last position of a slot."""
+    for drafts in range(1, card.info.max_draft_tokens + 1, 9):
+        lane = work(
+            1, drafts=drafts, seed=2**64 - 1, choice_index=2**32 - 1, output_index=2**32 - 64
+        )
+        assert list(card.run([lane]).lanes) == golden.run([lane])
+    for temperature in (1e-6, 1e-300, 100.0, 1e300, float("inf")):
+        lane = work(1, temperature=temperature)
+        assert list(card.run([lane]).lanes) == golden.run([lane])
+    for start in (CONTEXT - 5, CONTEXT - 2):
+        for executor in (card.run, golden.run):
+            executor([work(1, 0, range(start), 0)])
+        lane = work(1, start, [7], CONTEXT - start)
+        assert list(card.run([lane]).lanes) == golden.run([lane])
+
+
 def test_rollback_is_a_length(card):
     """Tokens behind ``start`` are dead, whatever was drafted or read there."""
     first = card.run([work(tokens=range(20), drafts=5)])
@@ -163,6 +180,11 @@ def test_usage_is_of_this_start(card):
         ([work(tokens=[10**6])], "outside"),
         ([work(tokens=[-1])], "outside"),
         ([work(start=CONTEXT)], "holds"),
+        ([work(output_index=-1)], "output_index = -1"),
+        ([work(output_index=1 << 32)], "more than 32 bits"),
+        ([work(choice_index=1 << 32)], "choice_index"),
+        ([work(seed=1 << 64)], "seed"),
+        ([work(temperature=float("nan"))], "temperature = nan"),
     ],
 )
 def test_impossible_work_is_refused_and_harms_nothing(card, lanes, fault):

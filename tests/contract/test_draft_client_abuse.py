@@ -87,6 +87,9 @@ async def propose(drafter, tokens=(1, 2, 3), k=4):
         (dict(more=True), "malformed"),
         (dict(predrafted_from=1), "malformed"),
         (dict(usage=CardUsage(1, float("nan"))), "malformed"),
+        (dict(usage=CardUsage(1, -1.0)), "malformed"),
+        (dict(usage=CardUsage(1, 1.7e308)), "malformed"),  # finite, but their sum is not
+        (dict(usage=CardUsage(2**64 - 1, 1.0)), "malformed"),
     ],
 )
 async def test_a_bad_draft_is_dropped_counted_and_the_next_one_is_used(changes, reason):

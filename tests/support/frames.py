@@ -51,7 +51,7 @@ u64 = st.integers(0, 2**64 - 1)
 token = st.integers(0, LIMITS.vocab_size - 1)
 text = st.text(max_size=20)
 fraction32 = st.floats(0, 1, width=32)
-seconds = st.floats(0, 1e6, allow_nan=False)
+seconds = st.floats(0, 3600, allow_nan=False)
 
 sampling = st.builds(
     SamplingParams,
@@ -139,7 +139,7 @@ drafts = st.builds(
     epoch=u64,
     base_len=u32,
     nodes=nodes(),
-    usage=st.builds(CardUsage, u64, seconds),
+    usage=st.builds(CardUsage, st.integers(0, 1 << 44), seconds),
     simulated=st.booleans(),
     valid_tokens=u32,
     more=st.booleans(),

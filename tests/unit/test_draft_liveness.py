@@ -122,3 +122,14 @@ def test_settings_are_checked_once():
         DraftClientConfig(heartbeat_timeout_s=0.1)
     with pytest.raises(ConfigError, match="deadline_s = 0"):
         DraftClientConfig(deadline_s=0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e30])
+def test_a_time_is_a_time(value):
+    """Click's float ranges let nan pass, and timers overflow on the rest."""
+    with pytest.raises(ConfigError, match="client_timeout_s"):
+        DraftServerConfig(client_timeout_s=value)
+    with pytest.raises(ConfigError, match="heartbeat_timeout_s"):
+        DraftClientConfig(heartbeat_timeout_s=value)
+    with pytest.raises(ConfigError, match="deadline_s"):
+        DraftClientConfig(deadline_s=value)
