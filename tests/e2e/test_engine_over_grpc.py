@@ -69,6 +69,19 @@ def plain(verifier):
     return outputs
 
 
+@pytest.fixture(scope="module")
+def int4_draft(tiny_checkpoint, tmp_path_factory):
+    """The target's own weights, compiled for a card."""
+    path = tmp_path_factory.mktemp("draft") / "draft"
+    build_artefact(
+        tiny_checkpoint,
+        path,
+        target_tokenizer_sha256="b" * 64,
+        target_vocab_size=TOKENIZER_VOCAB_SIZE,
+    )
+    return path
+
+
 @asynccontextmanager
 async def scripted_engine(verifier, tmp_path, kind, requests, outputs):
     """``drafting_engine`` with a scripted card that knows these outputs."""
@@ -121,18 +134,9 @@ async def test_speculative_equals_plain_over_grpc(verifier, plain, tmp_path, kin
                     assert alone.finish.card.cycles > 0
 
 
-async def test_the_int4_draft_on_the_simulated_card_over_grpc(
-    verifier, plain, tmp_path, tiny_checkpoint
-):
+async def test_the_int4_draft_on_the_simulated_card_over_grpc(verifier, plain, int4_draft):
     """The target's own int4 copy on a card: real drafts, most of them good."""
-    path = tmp_path / "draft"
-    build_artefact(
-        tiny_checkpoint,
-        path,
-        target_tokenizer_sha256="b" * 64,
-        target_vocab_size=TOKENIZER_VOCAB_SIZE,
-    )
-    async with drafting_engine(verifier, "sim", path) as (engine, drafter, _):
+    async with drafting_engine(verifier, "sim", int4_draft) as (engine, drafter, _):
         assert drafter.card.simulated
         for temperature in (0.0, 0.8):
             expected = await plain(temperature)
@@ -148,13 +152,17 @@ async def test_the_int4_draft_on_the_simulated_card_over_grpc(
     assert totals.accepted_per_position[0] > 0.5 * totals.drafted_per_position[0]
 
 
-@pytest.mark.parametrize("kind", ["right", "garbage"])
-async def test_sigkill_mid_stream(verifier, plain, tmp_path, kind):
+@pytest.mark.parametrize("kind", ["right", "garbage", "sim"])
+async def test_sigkill_mid_stream(verifier, plain, tmp_path, int4_draft, kind):
     """vllm-project/vllm#42109: a killed drafter costs speed, and drafting resumes by itself."""
     expected = await plain(0.8, LONG)
     requests = requests_of(0.8, 3, LONG)
-    async with scripted_engine(verifier, tmp_path, kind, requests, expected) as parts:
-        engine, drafter, child = parts
+    opened = (
+        drafting_engine(verifier, kind, int4_draft)
+        if kind == "sim"
+        else scripted_engine(verifier, tmp_path, kind, requests, expected)
+    )
+    async with opened as (engine, drafter, child):
         streams = asyncio.create_task(collect_all(engine, requests))
         await until(lambda: engine.snapshot().num_draft_tokens > 40)
         os.kill(child.pid, signal.SIGKILL)

@@ -5,6 +5,8 @@ A few cells run with the other tests; the wide matrix is ``make exactness``.
 
 import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,33 @@ async def test_the_wide_matrix(real_model_dir):
                         drafted = await answers(host, prompts, wish, together=together, **settings)
                         got = [a.token_ids for a in drafted]
                         assert got == expected, (temperature, method, k, together)
+
+
+@pytest.mark.exactness
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+async def test_a_card_host_killed_and_frozen(real_model_dir, temperature):
+    """Killed mid-answer, frozen mid-answer, back again: eight answers, not one token changed."""
+    prompts = [json.loads(line)["prompt_token_ids"] for line in VECTORS.read_text().splitlines()]
+    config = EngineHostConfig(drafters=("card",), max_running=8)
+    async with open_engine(config) as host:
+        settings = dict(temperature=temperature, max_tokens=64)
+        expected = [a.token_ids for a in await answers(host, prompts, OFF, **settings)]
+        wish = SpeculativeParams(method="card", num_speculative_tokens=4)
+        for signum in (signal.SIGKILL, signal.SIGSTOP):
+            drafted_before = host.engine.snapshot().num_draft_tokens
+            running = asyncio.create_task(answers(host, prompts, wish, **settings))
+            while host.engine.snapshot().num_draft_tokens < drafted_before + 100:
+                await asyncio.sleep(0.05)
+            pid = host.draft_child.pid
+            os.kill(pid, signum)
+            got = await running
+            if signum == signal.SIGSTOP:
+                os.kill(pid, signal.SIGCONT)
+            assert [a.token_ids for a in got] == expected
+            assert sum(sum(a.finish.fallbacks.values()) for a in got) > 0
+            while not host.card_drafter.connected:
+                await asyncio.sleep(0.1)
+        again = await answers(host, prompts[:1], wish, **settings)
+        assert again[0].token_ids == expected[0]
+        assert again[0].finish.speculation.num_accepted_draft_tokens > 0
