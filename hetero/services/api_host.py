@@ -28,6 +28,7 @@ from hetero.telemetry.snapshot import DrafterStatus
 
 logger = logging.getLogger(__name__)
 
+MAX_DRAIN_TIMEOUT_S = 86_400.0
 GRPC_STOP_GRACE_S = 0.5
 """For health watchers, which never end by themselves; answers have ended before."""
 
@@ -45,6 +46,10 @@ class ApiHostConfig:
     limits: ApiLimits = field(default_factory=ApiLimits)
 
     def __post_init__(self) -> None:
+        if not 0 <= self.drain_timeout_s <= MAX_DRAIN_TIMEOUT_S:  # NaN as well
+            raise ConfigError(
+                f"drain_timeout_s = {self.drain_timeout_s}: use 0..{MAX_DRAIN_TIMEOUT_S:g}."
+            )
         for setting, address in (("--http", self.http), ("--grpc", self.grpc)):
             host, _ = split_address(address, setting=setting)
             if not self.allow_insecure_remote and not is_loopback(host):

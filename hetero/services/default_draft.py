@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fpga.program import isa, tables
-from fpga.program.artefact import FORMAT_VERSION, MANIFEST_FILE
+from fpga.program.artefact import FORMAT_VERSION, load_artefact
 from fpga.program.build import build_artefact
 from fpga.quant.checkpoint import open_checkpoint
+from hetero.core.errors import ArtefactError, ConfigError
 from hetero.services.progress import Progress
 
 
@@ -24,7 +25,9 @@ def default_draft(
     """Path of the target's self-draft, built now if it isn't there yet. Takes its time: blocks.
 
     The name holds a hash of everything that decides the content, so a new checkpoint or a new
-    arithmetic gets a new artefact. Two processes that want the same one build it once.
+    arithmetic gets a new artefact. Two processes that want the same one build it once. One that
+    got damaged is built again: it is ours, nobody else's work is lost. Raises ConfigError when
+    the cache can't be written.
     """
     identity = "\n".join(
         [
@@ -36,11 +39,10 @@ def default_draft(
     )
     key = hashlib.sha256(identity.encode()).hexdigest()[:12]
     path = drafts_dir / f"{model_dir.name}-int4-{key}"
-    if (path / MANIFEST_FILE).is_file():
+    if _is_whole(path):
         return path
-    drafts_dir.mkdir(parents=True, exist_ok=True)
-    with _locked(drafts_dir / f".{path.name}.lock"):
-        if not (path / MANIFEST_FILE).is_file():
+    with _locked(drafts_dir, path.name):
+        if not _is_whole(path):
             progress(f"building the int4 draft of {model_dir.name} (once; kept in {drafts_dir})")
             build_artefact(
                 model_dir,
@@ -51,8 +53,25 @@ def default_draft(
     return path
 
 
+def _is_whole(path: Path) -> bool:
+    """Read it all, as its card host will: a quarter of a second for 90 MB."""
+    try:
+        load_artefact(path)
+    except ArtefactError:
+        return False
+    return True
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
+def _locked(drafts_dir: Path, name: str) -> Iterator[None]:
+    try:
+        drafts_dir.mkdir(parents=True, exist_ok=True)
+        file = (drafts_dir / f".{name}.lock").open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"cache {drafts_dir}: {error.strerror}. Set HETERO_CACHE to a directory that can be "
+            "written, or name a draft that is built already with --draft."
+        ) from error
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

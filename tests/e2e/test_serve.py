@@ -304,6 +304,13 @@ async def refusal(target, **changes):
     return caught.value
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_a_drain_timeout_is_a_time(value):
+    """Click's float ranges let nan pass."""
+    with pytest.raises(ConfigError, match="drain_timeout_s"):
+        ApiHostConfig(drain_timeout_s=value)
+
+
 async def test_a_grpc_port_in_use_is_one_clear_error(tiny_checkpoint):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
