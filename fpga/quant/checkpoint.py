@@ -114,10 +114,10 @@ def _weight_files(path: Path) -> list[Path]:
     weight_map = _read_json(path / INDEX_FILE).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ModelError(f"{path / INDEX_FILE}: no weight_map. Fetch the model again.")
-    names = sorted(set(weight_map.values()))
-    if any(Path(name).name != name for name in names):
+    names = list(weight_map.values())
+    if any(not isinstance(name, str) or Path(name).name != name for name in names):
         raise ModelError(f"{path / INDEX_FILE}: names a file outside the directory.")
-    return [path / name for name in names]
+    return [path / name for name in sorted(set(names))]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

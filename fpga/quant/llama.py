@@ -57,7 +57,7 @@ def read_shape(checkpoint: Checkpoint) -> DraftShape:
         draft_vocab_size=d2t.shape[0] if d2t else vocab,
         max_context_tokens=_size(config, "max_position_embeddings"),
         rope_base=_rope_base(config),
-        rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        rms_norm_eps=_number("rms_norm_eps", config.get("rms_norm_eps", 1e-6), low=0.0, high=1.0),
         tied_embedding=tied,
     )
     _check_sizes(shape)
@@ -85,6 +85,13 @@ def _size(config: Mapping[str, Any], name: str, default: int | None = None) -> i
     return value
 
 
+def _number(name: str, value: object, *, low: float, high: float) -> float:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    if not good:
+        raise ModelError(f"config.json: {name} = {value!r} is no number in {low:g}..{high:g}.")
+    return float(value)  # type: ignore[arg-type] # a number, as just seen
+
+
 def _rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     """transformers 5 writes rope_parameters, older versions rope_scaling and rope_theta."""
     found = config.get("rope_parameters") or config.get("rope_scaling") or {}
@@ -93,7 +100,8 @@ def _rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rope_base(config: Mapping[str, Any]) -> float:
     default = config.get("rope_theta", 10_000.0)
-    return float(_rope_parameters(config).get("rope_theta", default))
+    base = _rope_parameters(config).get("rope_theta", default)
+    return _number("rope_theta", base, low=1.0, high=1e12)
 
 
 def _check_supported(checkpoint: Checkpoint) -> None:

@@ -74,6 +74,12 @@ def test_new_style_rope_parameters_are_read(tmp_path):
         ({"hidden_size": 32768}, "hidden_size = 32768: the card's limit is 16384"),
         ({"max_position_embeddings": 1 << 17}, "max_position_embeddings = 131072"),
         ({"num_hidden_layers": 0}, "num_hidden_layers = 0"),
+        ({"rms_norm_eps": None}, "rms_norm_eps = None is no number"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps = nan is no number"),
+        ({"rms_norm_eps": 1e300}, "rms_norm_eps = 1e\\+300 is no number"),
+        ({"rope_theta": "x"}, "rope_theta = 'x' is no number"),
+        ({"rope_theta": 0}, "rope_theta = 0 is no number"),
+        ({"rope_parameters": {"rope_theta": -1.0}}, "rope_theta = -1.0 is no number"),
         ({"vocab_size": "many"}, "vocab_size = 'many'"),
     ],
 )
@@ -138,6 +144,15 @@ def test_an_index_cannot_point_outside(tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ModelError, match="outside the directory"):
         open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("name", [7, None, ["model.safetensors"]])
+def test_an_index_names_files_by_text(tmp_path, name):
+    path = write_checkpoint(tmp_path / "c", TINY, random_weights(TINY), shards=2)
+    index = path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": name, "b": "model-1.safetensors"}}))
+    with pytest.raises(ModelError, match="names a file outside"):
+        open_checkpoint(path)
 
 
 def test_a_tensor_of_another_shape_or_not_finite_is_named(tmp_path):
