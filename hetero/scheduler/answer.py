@@ -91,12 +91,13 @@ class Answer:
         return Taken(tuple(kept), "".join(text))
 
     def flush(self) -> str:
-        """Deliver what was held back; for an answer that ends without a stop string."""
-        tail = self._detokenizer.flush()
-        if self._scanner is None:
-            return tail
-        text, _ = self._scanner.push(tail)
-        return text + self._scanner.flush()
+        """Deliver what was held back; for an answer that ends without a stop string.
+
+        The U+FFFD of a character cut off by the end is no text of the model's, so it is not
+        looked at for stop strings: one would swallow it and yet not be what ended the answer.
+        """
+        held = "" if self._scanner is None else self._scanner.flush()
+        return held + self._detokenizer.flush()
 
     def _take_one(self, token_id: int) -> tuple[FinishReason | None, str | int | None, str]:
         """How this token ends the answer, what it matched, and the text it sets free."""

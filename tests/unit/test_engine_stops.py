@@ -205,3 +205,17 @@ async def test_broken_utf8_is_held_back_then_replaced():
     one = request([9], k=0, max_tokens=4)
     (answer,) = await run(verifier, drafter, requests=[one], texts=text_tools(table))
     assert [d.text for d in answer.deltas] == ["ok ", "", "\U0001f600", "\ufffd"]
+
+
+@pytest.mark.parametrize("end", [{"max_tokens": 2}, {"stop_token_ids": (3,)}])
+@pytest.mark.parametrize("stop", ["\ufffd", "k\ufffd"])
+@pytest.mark.parametrize("min_tokens", [0, 2])
+async def test_a_character_cut_off_by_the_end_is_not_lost_to_a_stop_string(min_tokens, stop, end):
+    """The end makes U+FFFD of it; what did not end the answer must not take text from it."""
+    table = {1: b"ok", 2: b"\xf0\x9f", 3: b"."}
+    verifier, drafter = says(1, 2, 3)
+    one = request([9], k=2, stop=(stop,), min_tokens=min_tokens, **{"max_tokens": 9, **end})
+    (answer,) = await run(verifier, drafter, requests=[one], texts=text_tools(table))
+    assert answer.text == "ok\ufffd"
+    assert answer.finish.reason == ("length" if "max_tokens" in end else "stop")
+    assert answer.finish.matched_stop == (None if "max_tokens" in end else 3)
