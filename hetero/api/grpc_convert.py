@@ -11,7 +11,7 @@ from hetero.api.openai_body import UnsupportedParameterError
 from hetero.core.errors import RequestError
 from hetero.core.figures import acceptance_rate, mean_acceptance_length
 from hetero.core.types import Delta, Finish, GenerationRequest, SpeculativeParams
-from hetero.core.validation import SamplingWishes
+from hetero.core.validation import SamplingWishes, shown
 from hetero.rpc.inference.v1 import inference_pb2 as pb
 
 MAX_REQUEST_ID_BYTES = 128
@@ -96,7 +96,8 @@ def _turn(index: int, turn: pb.ChatMessage) -> tuple[str, str]:
     if turn.role not in ROLES:
         param = f"chat.messages[{index}].role"
         raise RequestError(
-            f"{param} = {turn.role!r}: must be one of {', '.join(ROLES)}. Change it.", param=param
+            f"{param} = {shown(turn.role)}: must be one of {', '.join(ROLES)}. Change it.",
+            param=param,
         )
     return turn.role, turn.content
 

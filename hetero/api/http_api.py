@@ -7,6 +7,7 @@ import pydantic
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 import hetero
 from hetero.api.http_answer import StreamedAnswer, WholeAnswer, error_response
@@ -16,7 +17,7 @@ from hetero.api.openai_json import AnswerHead, Kind
 from hetero.api.openai_schema import ChatCompletionRequest, CompletionRequest, Speculative
 from hetero.api.readiness import readiness
 from hetero.api.service import InferenceService, check_model
-from hetero.core.errors import HeteroError, RequestError
+from hetero.core.errors import HeteroError, RequestCancelledError, RequestError
 from hetero.core.types import SpeculativeParams
 from hetero.core.validation import SamplingWishes
 from hetero.telemetry.exposition import CONTENT_TYPE
@@ -175,12 +176,15 @@ async def _read(service: InferenceService, request: Request, schema: type[Body])
     """The checked body; raises RequestError for one that is too large or wrong."""
     limit_bytes = service.limits.max_body_bytes
     raw = bytearray()
-    async for part in request.stream():
-        raw += part
-        if len(raw) > limit_bytes:
-            raise BodyTooLargeError(
-                f"the body is larger than {limit_bytes} bytes. Send a shorter prompt."
-            )
+    try:
+        async for part in request.stream():
+            raw += part
+            if len(raw) > limit_bytes:
+                raise BodyTooLargeError(
+                    f"the body is larger than {limit_bytes} bytes. Send a shorter prompt."
+                )
+    except ClientDisconnect as error:  # nobody's fault, and no news for the log
+        raise RequestCancelledError("the caller left before the body was complete.") from error
     return parse_body(schema, bytes(raw))
 
 

@@ -12,6 +12,7 @@ from hetero.core.validation import (
     draw_seed,
     resolve_sampling,
     resolve_speculative,
+    shown,
 )
 
 Turns = Sequence[tuple[str, str]]
@@ -76,7 +77,8 @@ def _check_choices(num_choices: int | None, limits: ApiLimits) -> int:
     wanted = 1 if num_choices is None else num_choices
     if not 1 <= wanted <= limits.max_choices:
         raise RequestError(
-            f"n = {wanted}: must be an integer 1..{limits.max_choices}. Change it.", param="n"
+            f"n = {shown(wanted)}: must be an integer 1..{limits.max_choices}. Change it.",
+            param="n",
         )
     return wanted
 
@@ -101,7 +103,7 @@ def _check_ids(token_ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
     for position, token_id in enumerate(token_ids):
         if not 0 <= token_id < vocab_size:
             raise RequestError(
-                f"prompt[{position}] = {token_id}: the target's vocabulary has ids "
+                f"prompt[{position}] = {shown(token_id)}: the target's vocabulary has ids "
                 f"0..{vocab_size - 1}. Use its tokenizer.",
                 param="prompt",
             )

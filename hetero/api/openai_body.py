@@ -7,8 +7,12 @@ import pydantic_core
 
 from hetero.api.openai_schema import UNSUPPORTED, UNSUPPORTED_IN_MESSAGE
 from hetero.core.errors import RequestError
+from hetero.core.validation import shown
 
 Body = TypeVar("Body", bound=pydantic.BaseModel)
+
+MAX_NAME_CHARS = 80
+"""As much of a parameter's name as an error says: a caller may send megabytes of it."""
 
 PLAIN_WORDS = {
     "float_type": "must be a number",
@@ -90,13 +94,16 @@ def _as_request_error(error: pydantic.ValidationError) -> RequestError:
 
 def _path(loc: tuple[int | str, ...]) -> str:
     """("messages", 0, "role") -> messages[0].role"""
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc]
+    parts = [f"[{part}]" if isinstance(part, int) else f".{_shown_name(part)}" for part in loc]
     return "".join(parts).removeprefix(".")
+
+
+def _shown_name(name: str) -> str:
+    return ascii(name[:MAX_NAME_CHARS])[1:-1]
 
 
 def _shown(problem: Any) -> str:
     value = problem.get("input")
-    if problem["type"] in ("missing", "too_short") or isinstance(value, dict | list):
+    if problem["type"] in ("missing", "too_short") or isinstance(value, dict | list) or value == "":
         return ""
-    text = repr(value)
-    return f", not {text if len(text) <= 40 else text[:37] + '...'}"
+    return f", not {shown(value)}"

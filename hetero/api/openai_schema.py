@@ -52,11 +52,15 @@ UNSUPPORTED_IN_MESSAGE = frozenset(
 
 
 def _one_or_many(value: Any) -> Any:
+    if not isinstance(value, str | list | None):
+        raise ValueError("must be a string or a list of strings")
     return [value] if isinstance(value, str) else value
 
 
 def _text_parts(value: Any) -> Any:
     """Message content: a string stands for one text part."""
+    if not isinstance(value, str | list):
+        raise ValueError("must be a string or a list of text parts")
     return [{"type": "text", "text": value}] if isinstance(value, str) else value
 
 

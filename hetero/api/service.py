@@ -16,6 +16,7 @@ from hetero.core.errors import (
 )
 from hetero.core.ports import Engine, MonotonicClock, Tokenizer
 from hetero.core.types import Delta, Finish, GenerationRequest, SpeculativeParams
+from hetero.core.validation import shown
 from hetero.telemetry.metrics import ServingMetrics
 from hetero.telemetry.snapshot import DrafterProbe, EngineProbe
 
@@ -43,11 +44,13 @@ class Backend:
     snapshot: EngineProbe
     drafters: DrafterProbe
     methods: tuple[str, ...]  # values for speculative.method
+    default_method: str  # where a request names none
     num_speculative_tokens: int  # where a request does not say
 
     def num_spec_tokens(self, speculative: SpeculativeParams) -> int:
         """Draft tokens per round that a request may get: 0 is plain decoding."""
-        if not speculative.enabled or speculative.method == "none":
+        method = self.default_method if speculative.method is None else speculative.method
+        if not speculative.enabled or method == "none":
             return 0
         wanted = speculative.num_speculative_tokens
         return self.num_speculative_tokens if wanted is None else wanted
@@ -89,7 +92,7 @@ class InferenceService:
         self.metrics.attach(
             backend.snapshot,
             backend.drafters,
-            num_speculative_tokens=backend.num_speculative_tokens,
+            num_speculative_tokens=backend.num_spec_tokens(SpeculativeParams()),
         )
         self._change("ready")
 
@@ -243,7 +246,7 @@ def check_model(service: InferenceService, name: str | None) -> None:
     """Raise RequestError unless ``name`` is the served model or left out."""
     if name is not None and name != service.model_name:
         raise ModelNotServedError(
-            f"model {name!r} is not served here. This server has {service.model_name!r}.",
+            f"model {shown(name)} is not served here. This server has {service.model_name!r}.",
             param="model",
         )
 

@@ -27,6 +27,9 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 1024
 MAX_STOP_TOKEN_IDS = 64
 
+MAX_SHOWN_CHARS = 40
+MAX_SHOWN_BITS = 128
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingWishes:
@@ -48,6 +51,14 @@ class SamplingWishes:
     stop: str | Collection[str] | None = None
     stop_token_ids: Collection[int] | None = None
     ignore_eos: bool | None = None
+
+
+def shown(value: object) -> str:
+    """A caller's value for an error message: of a long one, the beginning."""
+    if isinstance(value, int) and value.bit_length() > MAX_SHOWN_BITS:
+        return f"an integer of {value.bit_length()} bits"  # Python refuses to write some of them
+    text = ascii(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
 
 
 def draw_seed() -> int:
@@ -88,7 +99,7 @@ def resolve_speculative(wishes: SpeculativeParams, methods: Collection[str]) -> 
     """Check a request's wish about speculation against what the engine has."""
     if wishes.method is not None and wishes.method not in methods:
         raise RequestError(
-            f"speculative.method = {wishes.method}: this engine has {', '.join(methods)}. "
+            f"speculative.method = {shown(wishes.method)}: this engine has {', '.join(methods)}. "
             "Choose one.",
             param="speculative.method",
         )
@@ -145,6 +156,12 @@ def _stop_strings(value: str | Collection[str] | None) -> tuple[str, ...]:
                 "Leave empty ones out, shorten long ones.",
                 param="stop",
             )
+        if any("\ud800" <= char <= "\udfff" for char in stop):
+            raise RequestError(
+                f"stop = {shown(stop)}: holds a lone surrogate, which no answer does. "
+                "Send valid Unicode.",
+                param="stop",
+            )
     return stops
 
 
@@ -182,7 +199,9 @@ def _number(
     ):
         return float(value)
     bounds = f"above {low:g}, at most {high:g}" if open_low else f"{low:g}..{high:g}"
-    raise RequestError(f"{name} = {value}: must be a number {bounds}. Change it.", param=name)
+    raise RequestError(
+        f"{name} = {shown(value)}: must be a number {bounds}. Change it.", param=name
+    )
 
 
 def _integer(name: str, value: int | None, *, default: int, high: int, low: int = 0) -> int:
@@ -191,5 +210,5 @@ def _integer(name: str, value: int | None, *, default: int, high: int, low: int 
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return value
     raise RequestError(
-        f"{name} = {value}: must be an integer {low}..{high}. Change it.", param=name
+        f"{name} = {shown(value)}: must be an integer {low}..{high}. Change it.", param=name
     )

@@ -141,9 +141,8 @@ def _backend(host: EngineHost, cfg: ApiHostConfig) -> Backend:
         snapshot=host.engine.snapshot,
         drafters=lambda: _drafter_statuses(host),
         methods=host.engine.methods,
-        num_speculative_tokens=cfg.engine.num_speculative_tokens
-        if cfg.engine.drafters[0] != "none"
-        else 0,
+        default_method=cfg.engine.drafters[0],
+        num_speculative_tokens=cfg.engine.num_speculative_tokens,
     )
 
 

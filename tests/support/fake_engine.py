@@ -156,6 +156,7 @@ def backend_of(engine, **changes) -> Backend:
         snapshot=lambda: engine.totals,
         drafters=lambda: (DrafterStatus("card", "ready", {"stale": 2}),),
         methods=("card", "ngram", "none"),
+        default_method="card",
         num_speculative_tokens=4,
     )
     return replace(backend, **changes)

@@ -1,10 +1,11 @@
 """The HTTP front door over a scripted engine, without sockets."""
 
 import json
+import logging
 
 import httpx
 import pytest
-from support.fake_engine import INFO, ScriptedEngine, backend_of, ready_service
+from support.fake_engine import INFO, ScriptedEngine, backend_of, echo, ready_service
 
 from hetero.api.http_api import create_app
 from hetero.api.service import ApiLimits, InferenceService
@@ -83,6 +84,16 @@ async def test_speculation_can_be_switched_off_and_ratios_are_null_then():
     assert spec["mean_acceptance_length"] is None
     assert spec["draft_acceptance_rate"] is None
     assert spec["num_spec_tokens"] == 0
+
+
+async def test_k_is_told_where_a_request_drafts_although_the_default_does_not():
+    service, engine = InferenceService(INFO.model_name), ScriptedEngine(echo)
+    service.open(backend_of(engine, default_method="none"))
+    for speculative, k in (({}, 0), ({"method": "ngram"}, 4), ({"method": "none"}, 0)):
+        answer = (await post(service, {**CHAT, "speculative": speculative})).json()
+        spec = answer["metrics"]["speculative_decoding"]
+        assert spec["num_spec_tokens"] == k
+        assert len(spec["acceptance_histogram"]) == 1 + max(k, 3)  # the script accepts up to 3
 
 
 async def test_n_answers_share_seed_and_prompt_and_add_up():
@@ -338,6 +349,33 @@ async def test_another_model_is_not_found():
     assert INFO.model_name in response.json()["error"]["message"]
 
 
+LONG = "\n" * 300_000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": LONG},
+        {LONG: 1},
+        {"speculative": {"method": LONG}},
+        {"speculative": {LONG: 1}},
+        {"stream": LONG},
+        {"messages": [{"role": LONG, "content": "x"}]},
+        {"n": 10**4000},
+        {"seed": -(10**4000)},
+        {"temperature": 10**4000},
+        {"stop": 10**4000},
+    ],
+    ids=lambda change: next(iter(change))[:20],
+)
+async def test_an_error_is_one_short_line_whatever_was_sent(change):
+    service, _ = ready_service()
+    response = await post(service, {**CHAT, **change})
+    assert response.status_code in (400, 404)
+    assert len(response.content) < 700
+    assert "\n" not in response.json()["error"]["message"]
+
+
 async def test_a_prompt_beyond_the_context_is_refused():
     service, _ = ready_service()
     messages = [{"role": "user", "content": "x" * INFO.max_context_tokens}]
@@ -352,6 +390,35 @@ async def test_a_body_beyond_the_limit_is_refused():
     response = await post(service, {**CHAT, "messages": messages})
     assert response.status_code == 413
     assert "1000 bytes" in response.json()["error"]["message"]
+
+
+async def test_a_caller_that_leaves_while_sending_is_no_error_of_ours(caplog):
+    service, engine = ready_service()
+    received = iter(
+        [
+            {"type": "http.request", "body": b'{"model": ', "more_body": True},
+            {"type": "http.disconnect"},
+        ]
+    )
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "query_string": b"",
+        "headers": [],
+    }
+    sent = []
+
+    async def receive():
+        return next(received)
+
+    async def send(message):
+        sent.append(message)
+
+    await create_app(service)(scope, receive, send)
+    assert sent[0]["status"] == 499
+    assert engine.requests == []
+    assert [r.levelname for r in caplog.records if r.levelno > logging.INFO] == []
 
 
 async def test_unknown_routes_and_methods_keep_the_error_shape():

@@ -58,9 +58,12 @@ async def test_a_prompt_near_the_limit_completes():
         ("stop", [""], "1..1024 characters"),
         ("stop", ["x"] * 17, "at most 16"),
         ("stop", ["x" * 1025], "1..1024 characters"),
+        ("stop", ["ok", "\ud800"], "lone surrogate"),
+        ("temperature", "x" * 10**6, "0..2"),
         ("stop_token_ids", [50], "0..49"),
         ("stop_token_ids", [1] * 65, "at most 64"),
     ],
+    ids=lambda value: ascii(value)[:30] if isinstance(value, (str, float)) else None,
 )
 def test_out_of_range_is_refused_by_name(wish, value, limit):
     with pytest.raises(RequestError) as caught:
@@ -69,6 +72,12 @@ def test_out_of_range_is_refused_by_name(wish, value, limit):
     assert wish in str(caught.value)
     assert limit in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_an_integer_too_long_to_be_written_is_refused_like_any_other():
+    with pytest.raises(RequestError, match="seed = an integer of 16610 bits: must be an integer 0"):
+        resolve(seed=10**5000)
 
 
 def test_the_ends_of_ranges_are_allowed():
