@@ -151,7 +151,9 @@ class HfTokenizer:
                 f"{param}: character {error.start} is a lone surrogate. Send valid Unicode.",
                 param=param,
             ) from error
-        ids: list[int] = tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        # Unlike encode, this lets other threads run: megabytes of text take seconds.
+        (encoded,) = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoded.ids
         return ids
 
     def _visible_bytes(self, token_id: int) -> bytes:

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -91,6 +93,18 @@ def test_begin_of_text_token_is_added_where_the_tokenizer_says_so(copy):
     assert tokenizer.encode("hi")[0] == 0
     # A chat template writes its own.
     assert tokenizer.apply_chat_template([("user", "hi")]).count(0) == 0
+
+
+def test_other_threads_run_while_a_long_text_is_encoded(path):
+    """A front door encodes beside the event loop that streams all other answers."""
+    tokenizer = load_tokenizer(path)
+    encoding = threading.Thread(target=tokenizer.encode, args=("<|im_end|>" * 60_000,))
+    encoding.start()
+    num_turns = 0
+    while encoding.is_alive():
+        time.sleep(0.001)
+        num_turns += 1
+    assert num_turns > 20
 
 
 @pytest.mark.parametrize("text", ["\ud800", "ok \udfff"])
