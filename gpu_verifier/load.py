@@ -60,7 +60,9 @@ def load_verifier(cfg: VerifierConfig) -> PagedVerifier:
     _check_settings(cfg)
     device = _device(cfg.device)
     dtype = _dtype(cfg.dtype, device)
-    checkpoint.refuse_unsupported(checkpoint.read_config(cfg.model_dir), cfg.model_dir)
+    config = checkpoint.read_config(cfg.model_dir)
+    checkpoint.refuse_unsupported(config, cfg.model_dir)
+    checkpoint.context_tokens(cfg.model_dir, config)
     compute = ComputeThread(cfg.threads or torch.get_num_threads())
     try:
         return compute.call(lambda: _load(cfg, device, dtype, compute))

@@ -14,6 +14,7 @@ from transformers import AutoConfig
 
 from hetero.core.errors import ModelError
 
+MAX_REASON_CHARS = 200
 _BATCH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 
@@ -28,9 +29,29 @@ def read_config(model_dir: Path) -> Any:
         raise ModelError(f"target = {model_dir}: config.json is missing. Fetch the model again.")
     try:
         return AutoConfig.from_pretrained(model_dir, local_files_only=True, trust_remote_code=False)
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ModelError(f"target = {model_dir}: config.json is not usable: {reason}") from error
+    except Exception as error:  # transformers' checks raise nothing narrower
+        raise ModelError(
+            f"target = {model_dir}: config.json is not usable: {reason_of(error)}"
+        ) from error
+
+
+def reason_of(error: Exception) -> str:
+    """The first 200 characters of what a library says, on one line."""
+    text = " ".join(str(error).split())
+    if isinstance(error, KeyError) or not text:
+        text = f"{type(error).__name__} {text}"
+    return text if len(text) <= MAX_REASON_CHARS else f"{text[:MAX_REASON_CHARS]}..."
+
+
+def context_tokens(model_dir: Path, config: Any) -> int:
+    """Positions that the model was made for; ModelError unless a token and its answer fit."""
+    value = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 2:
+        raise ModelError(
+            f"target = {model_dir}: max_position_embeddings = {value}: must be an integer of at "
+            "least 2. Fetch the model again."
+        )
+    return value
 
 
 def refuse_unsupported(config: Any, model_dir: Path) -> None:
@@ -96,14 +117,34 @@ def _weights_finding(config: Any) -> str | None:
 def weight_files(model_dir: Path) -> list[Path]:
     """The safetensors files of a checkpoint, each opened once to see that it is whole."""
     index = model_dir / "model.safetensors.index.json"
-    if index.is_file():
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    else:
-        names = ["model.safetensors"]
+    names = _names_in_index(index) if index.is_file() else ["model.safetensors"]
     files = [model_dir / name for name in names]
     for path in files:
         _check_weight_file(path)
     return files
+
+
+def _names_in_index(index: Path) -> list[str]:
+    try:
+        names = set(_read_object(index)["weight_map"].values())
+    except (KeyError, AttributeError, TypeError) as error:
+        raise ModelError(f"{index}: has no weight_map. Fetch the model again.") from error
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise ModelError(f"{index}: {name!r:.80} is no file beside it. Fetch the model again.")
+    if not names:
+        raise ModelError(f"{index}: names no file. Fetch the model again.")
+    return sorted(names)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: damaged ({error}). Fetch the model again.") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: not a JSON object. Fetch the model again.")
+    return value
 
 
 def _check_weight_file(path: Path) -> None:
@@ -117,13 +158,24 @@ def _check_weight_file(path: Path) -> None:
 
 
 def eos_token_ids(model_dir: Path, config: Any) -> tuple[int, ...]:
-    """End-of-sequence ids: the generation configuration's, else the model's, possibly none."""
+    """End-of-sequence ids: the generation configuration's, else the model's, possibly none.
+
+    Raises ModelError for anything but token ids. One beyond the vocabulary is kept: it never
+    comes, and small models carry the id of the family they were cut from.
+    """
     generation = model_dir / "generation_config.json"
     declared = None
     if generation.is_file():
-        declared = json.loads(generation.read_text()).get("eos_token_id")
+        declared = _read_object(generation).get("eos_token_id")
     if declared is None:
         declared = getattr(config, "eos_token_id", None)
     if declared is None:
         return ()
-    return tuple(declared) if isinstance(declared, list) else (int(declared),)
+    token_ids = tuple(declared) if isinstance(declared, list) else (declared,)
+    for token_id in token_ids:
+        if type(token_id) is not int or token_id < 0:
+            raise ModelError(
+                f"target = {model_dir}: eos_token_id = {token_id!r:.80}: must be a token id or a "
+                "list of them. Fetch the model again."
+            )
+    return token_ids

@@ -4,6 +4,7 @@ Every model of transformers that follows its attention interface runs unchanged;
 attention is ours, and its output head is cut into slabs so that the self-test has few shapes.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from transformers.utils import logging as transformers_logging
 from gpu_verifier.attention import paged
 from gpu_verifier.attention.plan import AttentionPlan, SequenceRows, build_plan
 from gpu_verifier.kv.cache import CacheShape, PagedCache
+from gpu_verifier.model import checkpoint
 from gpu_verifier.model.packed_linear import AnyLinear, PackedLinear, can_pack, pack_linear_layers
 from hetero.core.errors import ModelError
 
@@ -24,6 +26,8 @@ ROW_TILE = 16
 
 HEAD_SLAB_ROWS = 64
 """Most rows the output head multiplies at once."""
+
+_LAYER = re.compile(r"\.(layers|h)\.\d+\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +143,12 @@ def _positions(sequences: Sequence[SequenceRows]) -> list[int]:
 def load_target(model_dir: Path, device: torch.device, dtype: torch.dtype) -> TargetModel:
     """Load weights from safetensors on disk, nothing from the network, no code from the model.
 
-    Raises ModelError if a tensor is missing, misshapen or damaged, or the model's attention can't
-    be replaced.
+    Raises ModelError if a tensor is missing, left over, misshapen or damaged, or the model's
+    attention can't be replaced.
     """
     paged.register()
     transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()  # what it would warn of is refused below
     try:
         module, loading = AutoModelForCausalLM.from_pretrained(
             model_dir,
@@ -152,12 +157,15 @@ def load_target(model_dir: Path, device: torch.device, dtype: torch.dtype) -> Ta
             use_safetensors=True,
             dtype=dtype,
             attn_implementation=paged.ATTENTION_NAME,
+            ignore_mismatched_sizes=True,  # they are told, and refused below
             output_loading_info=True,
         )
-    except (ValueError, OSError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ModelError(f"target = {model_dir}: cannot be loaded: {reason}") from error
+    except Exception as error:  # a model's own code raises what it likes
+        raise ModelError(
+            f"target = {model_dir}: cannot be loaded: {checkpoint.reason_of(error)}"
+        ) from error
     _refuse_incomplete(model_dir, loading)
+    _refuse_damaged_numbers(model_dir, module)
     if not module._supports_attention_backend:
         raise ModelError(
             f"target = {model_dir}: {type(module).__name__} does not let its attention be "
@@ -171,13 +179,27 @@ def load_target(model_dir: Path, device: torch.device, dtype: torch.dtype) -> Ta
 
 
 def _refuse_incomplete(model_dir: Path, loading: dict[str, Any]) -> None:
-    """transformers fills absent tensors with random numbers and merely warns."""
-    for kind in ("missing_keys", "mismatched_keys"):
-        names = sorted(str(name) for name in loading.get(kind, ()))
+    """transformers fills absent tensors with random numbers, drops others, and merely warns.
+
+    Of tensors that no part of the model takes only those of layers count: checkpoints carry
+    buffers and heads that a decoder does not need, but a layer left out is another model.
+    """
+    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"):
+        found = (name if isinstance(name, str) else name[0] for name in loading.get(kind, ()))
+        names = sorted(n for n in found if kind != "unexpected_keys" or _LAYER.search(n))
         if names:
             raise ModelError(
                 f"target = {model_dir}: {kind.replace('_', ' ')}: {', '.join(names[:3])}"
                 f"{' and more' if len(names) > 3 else ''}. Fetch the model again."
+            )
+
+
+def _refuse_damaged_numbers(model_dir: Path, module: Any) -> None:
+    for name, values in module.named_parameters():
+        if not torch.isfinite(values).all():
+            raise ModelError(
+                f"target = {model_dir}: {name} holds NaN or infinity as {values.dtype}. Fetch the "
+                "model again, or use --dtype float32."
             )
 
 

@@ -41,6 +41,12 @@ class ChatTemplate:
             raise RequestError(
                 f"messages: the model's chat template refuses them: {error}", param="messages"
             ) from error
+        except Exception as error:  # a template computes, so it can raise anything
+            raise RequestError(
+                f"messages: the model's chat template fails on them: {type(error).__name__}: "
+                f"{error}. Send others, or raw prompts.",
+                param="messages",
+            ) from error
 
 
 class _GenerationTag(Extension):

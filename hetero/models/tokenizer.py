@@ -207,10 +207,13 @@ def _chat_template_source(model_dir: Path, config: Mapping[str, Any]) -> str | N
     """From chat_template.jinja, else tokenizer_config.json: a text, or a list with a default."""
     path = model_dir / TEMPLATE_FILE
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(f"{path}: damaged ({error}). Fetch the model again.") from error
     source = config.get("chat_template")
     if isinstance(source, list):
-        named = {entry["name"]: entry["template"] for entry in source}
+        named = {e.get("name"): e.get("template") for e in source if isinstance(e, dict)}
         source = named.get("default")
     return source if isinstance(source, str) else None
 

@@ -8,6 +8,7 @@ import shutil
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from support.stepping import Run, finish
 from support.tiny import TOKENIZER_VOCAB_SIZE
 
@@ -134,6 +135,65 @@ def test_a_truncated_weight_file(copy_dir):
 )
 def test_unsupported_models_are_refused_by_name(copy_dir, changes, match):
     edit_config(copy_dir, **changes)
+    with pytest.raises(ModelError, match=match):
+        load_verifier(config_of(copy_dir))
+
+
+def edit_tensors(model_dir, edit):
+    path = model_dir / "model.safetensors"
+    tensors = load_file(path)
+    edit(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+FIRST_GATE = "model.layers.0.mlp.gate_proj.weight"
+
+
+@pytest.mark.parametrize(
+    "edit,match",
+    [
+        (lambda t: t.update({FIRST_GATE: t[FIRST_GATE] * float("nan")}), r"gate_proj.weight holds"),
+        (lambda t: t.update({FIRST_GATE: t[FIRST_GATE][:, :-1].clone()}), r"mismatched keys"),
+        (lambda t: t.pop(FIRST_GATE), r"missing keys: model\.layers\.0\.mlp\.gate_proj"),
+        (
+            lambda t: t.update({FIRST_GATE.replace(".0.", ".9."): t[FIRST_GATE].clone()}),
+            r"unexpected keys: model\.layers\.9\.mlp\.gate_proj",
+        ),
+    ],
+)
+def test_damaged_tensors_are_named(copy_dir, edit, match):
+    edit_tensors(copy_dir, edit)
+    with pytest.raises(ModelError, match=match):
+        load_verifier(config_of(copy_dir))
+
+
+@pytest.mark.parametrize("value", [True, "x", -1, [2, None]])
+def test_end_of_sequence_must_be_ids(copy_dir, value):
+    (copy_dir / "generation_config.json").write_text(json.dumps({"eos_token_id": value}))
+    with pytest.raises(ModelError, match=r"eos_token_id = .*must be a token id"):
+        load_verifier(config_of(copy_dir))
+
+
+@pytest.mark.parametrize("value", [0, 1, "many"])
+def test_a_context_of_nothing(copy_dir, value):
+    edit_config(copy_dir, max_position_embeddings=value)
+    with pytest.raises(ModelError, match=r"max_position_embeddings|config\.json is not usable"):
+        load_verifier(config_of(copy_dir))
+
+
+@pytest.mark.parametrize(
+    "index,match",
+    [
+        ("{", "damaged"),
+        ("[]", "not a JSON object"),
+        ("{}", "has no weight_map"),
+        ('{"weight_map": {}}', "names no file"),
+        ('{"weight_map": {"a": "../other.safetensors"}}', "is no file beside it"),
+        ('{"weight_map": {"a": 3}}', "is no file beside it"),
+    ],
+)
+def test_damaged_weight_index(copy_dir, index, match):
+    (copy_dir / "model.safetensors.index.json").write_text(index)
     with pytest.raises(ModelError, match=match):
         load_verifier(config_of(copy_dir))
 

@@ -202,6 +202,12 @@ def test_template_refusal_is_the_requests_fault(with_template):
     assert caught.value.param == "messages"
 
 
+def test_a_template_that_fails_on_a_message_is_told_to_the_client(with_template):
+    tokenizer = with_template("{{ 1 // (messages[0]['content'] | length - 1) }}")
+    with pytest.raises(RequestError, match="fails on them: ZeroDivisionError"):
+        tokenizer.apply_chat_template([("user", "x")])
+
+
 def test_damaged_template_is_the_models_fault(with_template):
     with pytest.raises(ModelError, match="chat template is damaged"):
         with_template("{% for %}").apply_chat_template([("user", "x")])
