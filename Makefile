@@ -28,6 +28,7 @@ lint: setup  ## Lint, format check, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 	$(BIN)/python scripts/gen_protos.py --check
+	$(BIN)/python -m fpga.rtl.generate --check
 
 protos: setup  ## Regenerate hetero/rpc from proto/
 	$(BIN)/python scripts/gen_protos.py

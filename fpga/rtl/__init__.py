@@ -1,0 +1,1 @@
+"""The draft accelerator in SystemVerilog, and the generator of what it shares with software."""
