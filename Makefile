@@ -37,7 +37,16 @@ check: lint  ## Lint and the fast tests
 	$(BIN)/pytest tests/unit tests/golden
 
 test: model  ## All tests
-	$(BIN)/pytest -m "not exactness"
+	$(BIN)/pytest -m "not exactness and not rtl_sweep"
+
+rtl-lint: setup  ## Lint fpga/rtl with Verilator, Icarus and yosys
+	$(BIN)/pytest tests/rtl/test_lint.py
+
+rtl-test: setup  ## Every module of fpga/rtl against its golden function, and whole tokens
+	$(BIN)/pytest tests/rtl -m "not rtl_sweep"
+
+rtl-sweep: setup  ## The long sweep over fpga/rtl: all parameters, all planted bugs (long)
+	$(BIN)/pytest tests/rtl -m rtl_sweep
 
 demo: model  ## The main job on a real prompt: real model, simulated card, gRPC between
 	$(HETERO) demo
@@ -51,4 +60,4 @@ extras: setup  ## Install each extra alone in its own environment and use it
 serve: model  ## The inference service on loopback with the default pair
 	$(HETERO) serve --http 127.0.0.1:8000 --grpc 127.0.0.1:50051
 
-.PHONY: help setup model lint protos check test demo exactness extras serve
+.PHONY: help setup model lint protos check test demo exactness extras serve rtl-lint rtl-test rtl-sweep

@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Debian packages that the recipes need. Does nothing, and asks for nothing, when all is there.
 #
-#   python3-venv   makes .venv; Debian splits it from python3
+#   python3-venv      makes .venv; Debian splits it from python3
+#   verilator         simulates the whole card for --card rtl, and lints fpga/rtl
+#   g++ make perl     build what verilator writes; Debian's verilator only suggests the first
+#   iverilog          runs the benches of single modules (tests/rtl)
+#   yosys             checks that fpga/rtl can be synthesised, and counts resources
 set -euo pipefail
 PYTHON=${1:-python3}
 
@@ -16,6 +20,9 @@ fi
 
 missing=()
 "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+for tool in verilator g++ make perl iverilog yosys; do
+    command -v "$tool" >/dev/null || missing+=("$tool")
+done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 echo "setup: installing Debian packages: ${missing[*]}" >&2
