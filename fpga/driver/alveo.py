@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fpga.driver.build_info import BuildInfo
+from fpga.driver.build_info import BuildInfo, argument_banks, argument_names
 from fpga.regmap import registers
 
 with warnings.catch_warnings():
@@ -34,26 +34,8 @@ INSTANCE_NAME: Final = "draft_card_1"
 MIN_BUFFER_BYTES: Final = 8192
 """pynq 4.0.0 allocates no less either: XRT 2.17 maps smaller buffers elsewhere."""
 
-_SHARED: Final = ("COMMAND_ADDR", "RESULT_ADDR", "PROGRAM_ADDR")
 _IDLE: Final = registers.CTRL_IDLE | registers.CTRL_READY
 _RUNNING: Final = ("NEW", "QUEUED", "SUBMITTED")
-
-
-def argument_names(num_ports: int) -> list[str]:
-    """The kernel's buffer arguments in order, as fpga/vivado packages them."""
-    return [
-        *_SHARED,
-        *(f"WEIGHT_ADDR_{port}" for port in range(num_ports)),
-        *(f"KV_ADDR_{port}" for port in range(num_ports)),
-    ]
-
-
-def argument_banks(build: BuildInfo) -> dict[str, int]:
-    """Memory index of each argument: shared ones go through port 0."""
-    shared = dict.fromkeys(_SHARED, build.port_banks[0])
-    weights = {f"WEIGHT_ADDR_{port}": bank for port, bank in enumerate(build.port_banks)}
-    kv = {f"KV_ADDR_{port}": bank for port, bank in enumerate(build.port_banks)}
-    return {**shared, **weights, **kv}
 
 
 class AlveoMemory:

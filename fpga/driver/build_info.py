@@ -13,6 +13,7 @@ from typing import Any, Final
 from fpga.regmap import registers
 
 FORMAT: Final = "hetero-draft-card-build"
+_SHARED: Final = ("COMMAND_ADDR", "RESULT_ADDR", "PROGRAM_ADDR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,3 +89,20 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
     if len(bytes.fromhex(document["build_hash"])) != 4 * registers.BUILD_HASH_COUNT:
         raise ValueError("build_hash: use 32 hex digits")
     return {**document, "port_banks": banks}
+
+
+def argument_names(num_ports: int) -> list[str]:
+    """The kernel's buffer arguments in order, as fpga/vivado packages them."""
+    return [
+        *_SHARED,
+        *(f"WEIGHT_ADDR_{port}" for port in range(num_ports)),
+        *(f"KV_ADDR_{port}" for port in range(num_ports)),
+    ]
+
+
+def argument_banks(build: BuildInfo) -> dict[str, int]:
+    """Memory index of each argument: shared ones go through port 0."""
+    shared = dict.fromkeys(_SHARED, build.port_banks[0])
+    weights = {f"WEIGHT_ADDR_{port}": bank for port, bank in enumerate(build.port_banks)}
+    kv = {f"KV_ADDR_{port}": bank for port, bank in enumerate(build.port_banks)}
+    return {**shared, **weights, **kv}

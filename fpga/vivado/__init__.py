@@ -1,0 +1,1 @@
+"""Build scripts for real cards. Nothing here has run under Vivado or Vitis yet."""
