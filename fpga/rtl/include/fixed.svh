@@ -26,7 +26,7 @@ function automatic logic signed [63:0] rnd64(input logic signed [63:0] x_i,
         carry_v = x_i[below_v[5:0]];
         if (shift_i[6]) rnd64 = x_i <<< left_v[2:0];
         else if (shift_i == 7'sd0) rnd64 = x_i;
-        else rnd64 = (x_i >>> shift_i[5:0]) + {63'd0, carry_v};
+        else rnd64 = (x_i >>> shift_i[5:0]) + $signed({63'd0, carry_v});
     end
 endfunction
 
@@ -75,7 +75,7 @@ function automatic logic signed [63:0] rnd_shift64(input logic signed [63:0] x_i
 endfunction
 
 function automatic logic signed [63:0] rnd_add64(input logic signed [63:0] shifted_i);
-    rnd_add64 = (shifted_i >>> 1) + {63'd0, shifted_i[0]};
+    rnd_add64 = (shifted_i >>> 1) + $signed({63'd0, shifted_i[0]});
 endfunction
 
 // rnd by a constant or by a shift known to be 1..31 of a 40-bit value.
@@ -84,7 +84,7 @@ function automatic logic signed [39:0] rnd40(input logic signed [39:0] x_i,
     logic signed [39:0] shifted_v;
     begin
         shifted_v = x_i >>> (shift_i - 5'd1);
-        rnd40 = (shifted_v >>> 1) + {39'd0, shifted_v[0]};
+        rnd40 = (shifted_v >>> 1) + $signed({39'd0, shifted_v[0]});
     end
 endfunction
 
