@@ -6,6 +6,7 @@
 #   g++ make perl     build what verilator writes; Debian's verilator only suggests the first
 #   iverilog          runs the benches of single modules (tests/rtl)
 #   yosys             checks that fpga/rtl can be synthesised, and counts resources
+#   tcl               runs the Vivado scripts of fpga/vivado against stand-ins
 set -euo pipefail
 PYTHON=${1:-python3}
 
@@ -20,6 +21,7 @@ fi
 
 missing=()
 "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+command -v tclsh >/dev/null || missing+=(tcl)
 for tool in verilator g++ make perl iverilog yosys; do
     command -v "$tool" >/dev/null || missing+=("$tool")
 done

@@ -1,0 +1,175 @@
+"""Turns fpga/rtl and the C++ around it into a shared library, once, and keeps it."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from hetero.core.errors import CardError, ConfigError
+from sim.rtl.parameters import RtlBuild
+
+RTL: Final = Path(__file__).parents[2] / "fpga" / "rtl"
+INCLUDES: Final = (RTL / "include", RTL / "generated", RTL.parent / "regmap")
+HARNESS: Final = Path(__file__).parent
+TOP: Final = "draft_card"
+LIBRARY: Final = "card.so"
+LOG_LINES: Final = 30
+FIX: Final = "Run `make setup`, or: sudo apt-get install verilator g++ make perl."
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What to build: ``files`` that hold ``top``, its ``parameters`` and macros."""
+
+    files: tuple[Path, ...]
+    top: str
+    parameters: Mapping[str, int | str]
+    defines: tuple[str, ...] = ()
+
+
+def card_source(build: RtlBuild, *, build_hash: bytes, clock_hz: int) -> Source:
+    """The whole accelerator with these parameters."""
+    parameters: dict[str, int | str] = dict(build.verilog())
+    parameters["BUILD_HASH"] = f"128'h{build_hash[::-1].hex()}"
+    parameters["CLOCK_HZ"] = clock_hz
+    return Source(
+        files=tuple(module_files(TOP)),
+        top=TOP,
+        parameters=parameters,
+        defines=("HETERO_ASSERT", "HETERO_COVER") if build.checks else (),
+    )
+
+
+def module_files(top: str) -> list[Path]:
+    """``top`` and every module of fpga/rtl below it."""
+    known = {path.stem: path for path in RTL.glob("*.sv")}
+    found: set[str] = set()
+    open_names = [top]
+    while open_names:
+        name = open_names.pop()
+        found.add(name)
+        text = re.sub(r"//[^\n]*", "", known[name].read_text(encoding="utf-8"))
+        words = set(re.findall(r"\w+", text))
+        open_names += [word for word in words if word in known and word not in found]
+    return sorted(known[name] for name in found)
+
+
+def build_library(source: Source, cache_dir: Path, progress: Progress) -> Path:
+    """Path of the library, built now if it is not in the cache. Takes its time: blocks.
+
+    Kept under the hash of sources, parameters, harness and tools. Two processes that want the
+    same one build it once. ConfigError when tools are missing or the cache can't be written,
+    CardError when the RTL does not build.
+    """
+    folder = cache_dir / "rtl"
+    path = folder / _key(source) / LIBRARY
+    if path.exists():
+        return path
+    with _locked(folder, path.parent.name):
+        if not path.exists():
+            progress(f"building the RTL card with Verilator (once; kept in {folder})")
+            _build(source, path)
+    return path
+
+
+def _build(source: Source, path: Path) -> None:
+    fresh = path.parent.with_name(f"{path.parent.name}.{uuid4()}")
+    fresh.mkdir()
+    try:
+        for command in _commands(source, fresh):
+            done = subprocess.run(command, cwd=fresh, capture_output=True, text=True)
+            if done.returncode:
+                tail = "\n".join((done.stdout + done.stderr).splitlines()[-LOG_LINES:])
+                raise CardError(f"rtl card: {command[0]} failed:\n{tail}")
+        for name in os.listdir(fresh):
+            if name != LIBRARY:
+                _remove(fresh / name)
+        fresh.rename(path.parent)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _commands(source: Source, folder: Path) -> Iterator[list[str]]:
+    """Verilog to C++, C++ to objects, objects to a library; paths relative to ``folder``."""
+    yield [
+        "verilator",
+        *("--cc", "--prefix", "Vcard", "--top-module", source.top, "--Mdir", "."),
+        *("-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wno-fatal"),
+        "--assert" if "HETERO_ASSERT" in source.defines else "--noassert",
+        *("--output-split", "20000", "--output-split-cfuncs", "5000"),
+        *(f"-G{name}={value}" for name, value in source.parameters.items()),
+        *(f"-D{define}=1" for define in source.defines),
+        *(f"-I{include}" for include in INCLUDES),
+        *map(str, source.files),
+    ]
+    flags = ["-O3", "-std=c++17", "-fPIC", f"-I{HARNESS}", *_size_flags(source)]
+    shutil.copy(HARNESS / "card.cpp", folder)
+    yield [
+        *("make", f"-j{os.cpu_count() or 1}", "-f", "Vcard.mk"),
+        f"OPT_FAST={' '.join(flags)}",
+        f"OPT_SLOW={' '.join(flags)}",
+        f"OPT_GLOBAL={' '.join(flags)}",
+        *("Vcard__ALL.a", "verilated.o", "verilated_threads.o", "card.o"),
+    ]
+    objects = ["card.o", "verilated.o", "verilated_threads.o", "Vcard__ALL.a"]
+    yield ["g++", "-shared", "-o", LIBRARY, *objects, "-pthread", "-latomic"]
+
+
+def _size_flags(source: Source) -> list[str]:
+    return [f"-D{name}={source.parameters[name]}" for name in ("PORTS", "PORT_BYTES")]
+
+
+def _key(source: Source) -> str:
+    digest = hashlib.sha256()
+    texts = [source.top, *source.defines, *(f"{k}={v}" for k, v in source.parameters.items())]
+    texts += [_version("verilator"), _version("g++")]
+    includes = [path for folder in INCLUDES for path in sorted(folder.glob("*.svh"))]
+    harness = sorted([*HARNESS.glob("*.hpp"), *HARNESS.glob("*.cpp"), Path(__file__)])
+    for content in [*(t.encode() for t in texts), *_contents([*source.files, *includes, *harness])]:
+        digest.update(len(content).to_bytes(8, "little") + content)
+    return digest.hexdigest()[:20]
+
+
+def _contents(files: Sequence[Path]) -> Iterator[bytes]:
+    for path in files:
+        yield path.read_bytes()
+
+
+def _version(tool: str) -> str:
+    for needed in (tool, "make", "perl"):
+        if shutil.which(needed) is None:
+            raise ConfigError(f"card = 'rtl': {needed} is not installed. {FIX}")
+    done = subprocess.run([tool, "--version"], capture_output=True, text=True)
+    return done.stdout.partition("\n")[0]
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+@contextmanager
+def _locked(folder: Path, name: str) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / f".{name}.lock").open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"cache {folder}: {error.strerror}. Set HETERO_CACHE to a directory that can be "
+            "written."
+        ) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

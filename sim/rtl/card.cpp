@@ -1,0 +1,259 @@
+// The whole card under Verilator, for ctypes: its registers, and cycles until a start is done.
+//
+// Built by sim/rtl/build.py with -DPORTS=.. -DPORT_BYTES=.. and a model class named Vcard.
+#include <memory>
+
+#include "Vcard.h"
+#include "axi_port.hpp"
+#include "verilated.h"
+
+namespace {
+
+constexpr int kBusTimeoutCycles = 10000;
+constexpr uint32_t kControlRegister = 0;
+constexpr uint32_t kDoneBit = 1u << 1;
+constexpr uint64_t kCyclesBetweenLooks = 64;
+
+// Verilator keeps a signal of any width as little-endian words: bytes of it lie in order.
+template <typename Signal>
+const uint8_t* bytes_of(const Signal& signal) {
+  return reinterpret_cast<const uint8_t*>(&signal);
+}
+
+template <typename Signal>
+uint8_t* bytes_of(Signal& signal) {
+  return reinterpret_cast<uint8_t*>(&signal);
+}
+
+template <typename Signal>
+bool bit_of(const Signal& signal, uint32_t at) {
+  return bytes_of(signal)[at / 8] >> (at % 8) & 1;
+}
+
+template <typename Signal>
+void set_bits(Signal& signal, uint32_t at, uint8_t mask, uint8_t value) {
+  uint8_t& byte = bytes_of(signal)[at / 8];
+  byte = uint8_t((byte & ~(mask << (at % 8))) | value << (at % 8));
+}
+
+class Card {
+ public:
+  Card(uint8_t* memory, const uint64_t* low, const uint64_t* high,
+       const hetero::MemoryParameters& parameters)
+      : memory_model_(parameters), top_(new Vcard(&context_)) {
+    for (uint32_t port = 0; port < PORTS; ++port) {
+      ports_.emplace_back(port, PORT_BYTES, &memory_model_, memory, low[port], high[port]);
+    }
+    reset();
+  }
+
+  ~Card() { top_->final(); }
+
+  void reset() {
+    top_->ap_rst_n = 0;
+    top_->s_axi_control_awvalid = top_->s_axi_control_wvalid = top_->s_axi_control_arvalid = 0;
+    top_->s_axi_control_bready = top_->s_axi_control_rready = 1;
+    top_->s_axi_control_wstrb = 0xF;
+    top_->ap_clk = 0;
+    top_->eval();
+    for (int i = 0; i < 16; ++i) step();
+    for (uint32_t port = 0; port < PORTS; ++port) {
+      ports_[port].reset();
+      drive(port);
+    }
+    top_->ap_rst_n = 1;
+    for (int i = 0; i < 16; ++i) step();
+  }
+
+  // False when the card does not answer.
+  bool read(uint32_t offset, uint32_t* value) {
+    top_->s_axi_control_araddr = offset;
+    top_->s_axi_control_arvalid = 1;
+    for (int i = 0; i < kBusTimeoutCycles; ++i) {
+      settle();
+      const bool taken = top_->s_axi_control_arvalid && top_->s_axi_control_arready;
+      const bool answered = top_->s_axi_control_rvalid;
+      if (answered) *value = top_->s_axi_control_rdata;
+      step();
+      if (taken) top_->s_axi_control_arvalid = 0;
+      if (answered) return true;
+    }
+    return false;
+  }
+
+  bool write(uint32_t offset, uint32_t value) {
+    top_->s_axi_control_awaddr = offset;
+    top_->s_axi_control_wdata = value;
+    top_->s_axi_control_awvalid = top_->s_axi_control_wvalid = 1;
+    for (int i = 0; i < kBusTimeoutCycles; ++i) {
+      settle();
+      const bool address = top_->s_axi_control_awvalid && top_->s_axi_control_awready;
+      const bool data = top_->s_axi_control_wvalid && top_->s_axi_control_wready;
+      const bool answered = top_->s_axi_control_bvalid;
+      step();
+      if (address) top_->s_axi_control_awvalid = 0;
+      if (data) top_->s_axi_control_wvalid = 0;
+      if (answered) return true;
+    }
+    return false;
+  }
+
+  // Run until DONE: 1, until no port moved for stall_cycles: 2, for max_cycles: 0, $finish: 3.
+  int run(uint64_t max_cycles, uint64_t stall_cycles) {
+    uint64_t moved = 0, since = cycle_;
+    const uint64_t end = cycle_ + max_cycles;
+    while (cycle_ < end) {
+      for (uint64_t i = 0; i < kCyclesBetweenLooks && !context_.gotFinish(); ++i) step();
+      if (context_.gotFinish()) return 3;
+      uint32_t control = 0;
+      if (!read(kControlRegister, &control)) return 2;
+      if (control & kDoneBit) return 1;
+      const uint64_t handshakes = total(&hetero::AxiPort::handshakes);
+      if (handshakes != moved) {
+        moved = handshakes;
+        since = cycle_;
+      } else if (cycle_ - since > stall_cycles) {
+        return 2;
+      }
+    }
+    return 0;
+  }
+
+  void step() {
+    settle();
+    hetero::CardSide card[PORTS];
+    for (uint32_t port = 0; port < PORTS; ++port) card[port] = sample(port);
+    if (trace_ != nullptr && traced_ < trace_size_) {
+      trace_[2 * traced_] = top_->trace_busy;
+      trace_[2 * traced_ + 1] = top_->trace_op;
+      ++traced_;
+    }
+    // Written data is taken before the edge: the card may change it at the edge.
+    for (uint32_t port = 0; port < PORTS; ++port) ports_[port].edge(card[port], cycle_);
+    top_->ap_clk = 1;
+    top_->eval();
+    for (uint32_t port = 0; port < PORTS; ++port) drive(port);
+    top_->ap_clk = 0;
+    ++cycle_;
+    settled_ = false;
+  }
+
+  void trace(uint32_t* words, uint64_t cycles) {
+    trace_ = words;
+    trace_size_ = cycles;
+    traced_ = 0;
+  }
+
+  uint64_t total(uint64_t (hetero::AxiPort::*counter)() const) const {
+    uint64_t sum = 0;
+    for (const auto& port : ports_) sum += (port.*counter)();
+    return sum;
+  }
+
+  const char* complaint() const {
+    for (const auto& port : ports_) {
+      if (!port.complaint().empty()) return port.complaint().c_str();
+    }
+    return "";
+  }
+
+  hetero::AxiPort& port(uint32_t index) { return ports_[index]; }
+  uint64_t cycle() const { return cycle_; }
+  uint64_t traced() const { return traced_; }
+
+ private:
+  void settle() {
+    if (settled_) return;
+    top_->eval();
+    settled_ = true;
+  }
+
+  hetero::CardSide sample(uint32_t port) const {
+    hetero::CardSide card{};
+    card.arvalid = bit_of(top_->m_axi_arvalid, port);
+    card.rready = bit_of(top_->m_axi_rready, port);
+    card.awvalid = bit_of(top_->m_axi_awvalid, port);
+    card.wvalid = bit_of(top_->m_axi_wvalid, port);
+    card.wlast = bit_of(top_->m_axi_wlast, port);
+    card.bready = bit_of(top_->m_axi_bready, port);
+    std::memcpy(&card.araddr, bytes_of(top_->m_axi_araddr) + 8 * port, 8);
+    std::memcpy(&card.awaddr, bytes_of(top_->m_axi_awaddr) + 8 * port, 8);
+    card.arlen = bytes_of(top_->m_axi_arlen)[port];
+    card.awlen = bytes_of(top_->m_axi_awlen)[port];
+    card.wdata = bytes_of(top_->m_axi_wdata) + PORT_BYTES * port;
+    card.wstrb = bytes_of(top_->m_axi_wstrb) + PORT_BYTES / 8 * port;
+    return card;
+  }
+
+  void drive(uint32_t port) {
+    const hetero::MemorySide& side = ports_[port].side();
+    set_bits(top_->m_axi_arready, port, 1, side.arready);
+    set_bits(top_->m_axi_rvalid, port, 1, side.rvalid);
+    set_bits(top_->m_axi_rlast, port, 1, side.rlast);
+    set_bits(top_->m_axi_awready, port, 1, side.awready);
+    set_bits(top_->m_axi_wready, port, 1, side.wready);
+    set_bits(top_->m_axi_bvalid, port, 1, side.bvalid);
+    set_bits(top_->m_axi_rresp, 2 * port, 3, side.rresp);
+    set_bits(top_->m_axi_bresp, 2 * port, 3, side.bresp);
+    if (side.rvalid) {
+      std::memcpy(bytes_of(top_->m_axi_rdata) + PORT_BYTES * port, side.rdata, PORT_BYTES);
+    }
+  }
+
+  VerilatedContext context_;
+  hetero::MemoryModel memory_model_;
+  std::unique_ptr<Vcard> top_;
+  std::vector<hetero::AxiPort> ports_;
+  uint64_t cycle_ = 0;
+  bool settled_ = false;
+  uint32_t* trace_ = nullptr;
+  uint64_t trace_size_ = 0, traced_ = 0;
+};
+
+}  // namespace
+
+extern "C" {
+
+uint32_t card_ports() { return PORTS; }
+uint32_t card_port_bytes() { return PORT_BYTES; }
+
+void* card_open(uint8_t* memory, const uint64_t* low, const uint64_t* high,
+                const hetero::MemoryParameters* parameters) {
+  return new Card(memory, low, high, *parameters);
+}
+
+void card_close(void* card) { delete static_cast<Card*>(card); }
+int card_read(void* card, uint32_t offset, uint32_t* value) {
+  return static_cast<Card*>(card)->read(offset, value);
+}
+int card_write(void* card, uint32_t offset, uint32_t value) {
+  return static_cast<Card*>(card)->write(offset, value);
+}
+int card_run(void* card, uint64_t max_cycles, uint64_t stall_cycles) {
+  return static_cast<Card*>(card)->run(max_cycles, stall_cycles);
+}
+void card_reset(void* card) { static_cast<Card*>(card)->reset(); }
+uint64_t card_cycle(void* card) { return static_cast<Card*>(card)->cycle(); }
+const char* card_complaint(void* card) { return static_cast<Card*>(card)->complaint(); }
+
+uint64_t card_read_beats(void* card) {
+  return static_cast<Card*>(card)->total(&hetero::AxiPort::read_beats);
+}
+uint64_t card_written_beats(void* card) {
+  return static_cast<Card*>(card)->total(&hetero::AxiPort::written_beats);
+}
+
+// Two words a cycle, trace_busy and trace_op, until the room is used up; null ends tracing.
+void card_trace(void* card, uint32_t* words, uint64_t cycles) {
+  static_cast<Card*>(card)->trace(words, cycles);
+}
+uint64_t card_traced(void* card) { return static_cast<Card*>(card)->traced(); }
+
+void card_hang(void* card, uint32_t port, int hung) {
+  static_cast<Card*>(card)->port(port).faults().hung = hung != 0;
+}
+void card_slave_error(void* card, uint32_t port, uint64_t address) {
+  static_cast<Card*>(card)->port(port).faults().slave_error_at = address;
+}
+
+}  // extern "C"
