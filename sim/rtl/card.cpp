@@ -57,10 +57,6 @@ class Card {
     top_->ap_clk = 0;
     top_->eval();
     for (int i = 0; i < 16; ++i) step();
-    for (uint32_t port = 0; port < PORTS; ++port) {
-      ports_[port].reset();
-      drive(port);
-    }
     top_->ap_rst_n = 1;
     for (int i = 0; i < 16; ++i) step();
   }
@@ -129,7 +125,13 @@ class Card {
       ++traced_;
     }
     // Written data is taken before the edge: the card may change it at the edge.
-    for (uint32_t port = 0; port < PORTS; ++port) ports_[port].edge(card[port], cycle_);
+    for (uint32_t port = 0; port < PORTS; ++port) {
+      if (top_->ap_rst_n) {
+        ports_[port].edge(card[port], cycle_);
+      } else {
+        ports_[port].reset();
+      }
+    }
     top_->ap_clk = 1;
     top_->eval();
     for (uint32_t port = 0; port < PORTS; ++port) drive(port);
