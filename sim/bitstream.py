@@ -27,7 +27,10 @@ VECTOR_WORDS: Final = 32_768
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimBitstream:
-    """Build parameters. ``port_banks``: index of the memory that each port is wired to."""
+    """Build parameters. ``port_banks``: index of the memory that each port is wired to.
+
+    ``rtl_sha256``: of sources and parameters, where RTL stands behind it.
+    """
 
     device: str
     clock_hz: int
@@ -38,6 +41,7 @@ class SimBitstream:
     vector_words: int = VECTOR_WORDS
     isa_version: int = isa.ISA_VERSION
     arithmetic_version: int = tables.ARITHMETIC_VERSION
+    rtl_sha256: str = ""
 
     @classmethod
     def for_card(cls, profile: CardProfile) -> "SimBitstream":

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -25,7 +25,18 @@ with warnings.catch_warnings():
     from pynq.buffer import PynqBuffer
     from pynq.pl_server.device import Device
 
-KernelFactory = Callable[[SimBitstream, CardProfile, DeviceMemory], DraftKernel]
+
+class Kernel(Protocol):
+    """What a bitstream puts behind the registers. A start runs inside the write that asks."""
+
+    def read(self, offset: int) -> int:
+        """A 32-bit register; what is not there reads 0."""
+
+    def write(self, offset: int, value: int) -> None:
+        """A 32-bit register; RuntimeError, as pynq raises it, when the hardware misbehaves."""
+
+
+KernelFactory = Callable[[SimBitstream, CardProfile, DeviceMemory], Kernel]
 
 
 class BufferObject:
@@ -89,7 +100,7 @@ class SimulatedDevice(Device):  # type: ignore[misc]
         )
         self.card_memory = DeviceMemory(self.banks)
         self._make_kernel = kernel
-        self._kernel: DraftKernel | None = None
+        self._kernel: Kernel | None = None
 
     # ---- bitstreams
 
@@ -134,7 +145,7 @@ class SimulatedDevice(Device):  # type: ignore[misc]
         for i in range(0, len(raw), 4):
             kernel.write(offset + i, int.from_bytes(raw[i : i + 4], "little"))
 
-    def _at(self, address: int) -> tuple[DraftKernel, int]:
+    def _at(self, address: int) -> tuple[Kernel, int]:
         if self._kernel is None:
             raise RuntimeError("no bitstream is loaded")
         return self._kernel, address - KERNEL_ADDRESS

@@ -59,11 +59,11 @@ def open_sim_card(cfg: SimCardConfig) -> DraftCard:
     damaged one, CardError when pynq is absent.
     """
     profile = load_profile(cfg.device)
-    device = _device_class()(profile, tag=f"hetero-sim-{uuid.uuid4()}")
+    device = device_class()(profile, tag=f"hetero-sim-{uuid.uuid4()}")
     return open_on(device, cfg)
 
 
-def _device_class() -> "type[SimulatedDevice]":
+def device_class() -> "type[SimulatedDevice]":
     """pynq is imported only when a card is opened."""
     try:
         from sim.device import SimulatedDevice
@@ -74,19 +74,28 @@ def _device_class() -> "type[SimulatedDevice]":
     return SimulatedDevice
 
 
-def open_on(device: "SimulatedDevice", cfg: SimCardConfig) -> DraftCard:
-    """The same on a device that the caller made, for instance one with faults."""
+def open_on(
+    device: "SimulatedDevice",
+    cfg: SimCardConfig,
+    *,
+    bitstream: SimBitstream | None = None,
+    backend: str = BACKEND,
+) -> DraftCard:
+    """The same on a device that the caller made, for instance one with faults.
+
+    ``bitstream`` None: the build that the card's profile describes.
+    """
     artefact = load_artefact(cfg.artefact_path)
     identity = CardIdentity(
         device=cfg.device,
-        backend=BACKEND,
+        backend=backend,
         simulated=True,
         start_overhead_s=device.profile.host.start_us / 1e6,
     )
     config = DriverConfig(
         num_slots=cfg.num_slots, max_context_tokens=cfg.max_context_tokens, wait=cfg.wait
     )
-    overlay = load_overlay(device, SimBitstream.for_card(device.profile))
+    overlay = load_overlay(device, bitstream or SimBitstream.for_card(device.profile))
     card = DraftCard(overlay, artefact, identity, config=config, on_close=device.release)
     if cfg.warm_up:
         _warm_up(card)

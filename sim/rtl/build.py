@@ -6,9 +6,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -36,18 +36,33 @@ class Source:
     parameters: Mapping[str, int | str]
     defines: tuple[str, ...] = ()
 
+    def with_parameters(self, **values: int | str) -> "Source":
+        """The same with more parameters."""
+        return replace(self, parameters={**self.parameters, **values})
 
-def card_source(build: RtlBuild, *, build_hash: bytes, clock_hz: int) -> Source:
+    def sha256(self) -> str:
+        """Of all that decides what it computes."""
+        digest = hashlib.sha256()
+        texts = [self.top, *self.defines, *(f"{k}={v}" for k, v in self.parameters.items())]
+        contents = [path.read_bytes() for path in [*self.files, *include_files()]]
+        for content in [*(text.encode() for text in texts), *contents]:
+            digest.update(len(content).to_bytes(8, "little") + content)
+        return digest.hexdigest()
+
+
+def card_source(build: RtlBuild) -> Source:
     """The whole accelerator with these parameters."""
-    parameters: dict[str, int | str] = dict(build.verilog())
-    parameters["BUILD_HASH"] = f"128'h{build_hash[::-1].hex()}"
-    parameters["CLOCK_HZ"] = clock_hz
     return Source(
         files=tuple(module_files(TOP)),
         top=TOP,
-        parameters=parameters,
+        parameters=build.verilog(),
         defines=("HETERO_ASSERT", "HETERO_COVER") if build.checks else (),
     )
+
+
+def include_files() -> list[Path]:
+    """Everything that a source can include."""
+    return [path for folder in INCLUDES for path in sorted(folder.glob("*.svh"))]
 
 
 def module_files(top: str) -> list[Path]:
@@ -112,7 +127,15 @@ def _commands(source: Source, folder: Path) -> Iterator[list[str]]:
         *(f"-I{include}" for include in INCLUDES),
         *map(str, source.files),
     ]
-    flags = ["-O3", "-std=c++17", "-fPIC", f"-I{HARNESS}", *_size_flags(source)]
+    flags = [
+        "-O3",
+        "-std=c++17",
+        "-fPIC",
+        "-DVL_USER_STOP",
+        "-DVL_USER_FATAL",
+        f"-I{HARNESS}",
+        *_size_flags(source),
+    ]
     shutil.copy(HARNESS / "card.cpp", folder)
     yield [
         *("make", f"-j{os.cpu_count() or 1}", "-f", "Vcard.mk"),
@@ -130,19 +153,13 @@ def _size_flags(source: Source) -> list[str]:
 
 
 def _key(source: Source) -> str:
-    digest = hashlib.sha256()
-    texts = [source.top, *source.defines, *(f"{k}={v}" for k, v in source.parameters.items())]
-    texts += [_version("verilator"), _version("g++")]
-    includes = [path for folder in INCLUDES for path in sorted(folder.glob("*.svh"))]
+    """Of the source, and of what it is built with."""
     harness = sorted([*HARNESS.glob("*.hpp"), *HARNESS.glob("*.cpp"), Path(__file__)])
-    for content in [*(t.encode() for t in texts), *_contents([*source.files, *includes, *harness])]:
-        digest.update(len(content).to_bytes(8, "little") + content)
+    digest = hashlib.sha256(source.sha256().encode())
+    digest.update((_version("verilator") + _version("g++")).encode())
+    for path in harness:
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:20]
-
-
-def _contents(files: Sequence[Path]) -> Iterator[bytes]:
-    for path in files:
-        yield path.read_bytes()
 
 
 def _version(tool: str) -> str:

@@ -9,7 +9,10 @@
 
 namespace {
 
+std::string last_words;  // of a $fatal, $stop or failed assertion; read right after it
+
 constexpr int kBusTimeoutCycles = 10000;
+constexpr int kResetCycles = 32;
 constexpr uint32_t kControlRegister = 0;
 constexpr uint32_t kDoneBit = 1u << 1;
 constexpr uint64_t kCyclesBetweenLooks = 64;
@@ -36,6 +39,11 @@ void set_bits(Signal& signal, uint32_t at, uint8_t mask, uint8_t value) {
   byte = uint8_t((byte & ~(mask << (at % 8))) | value << (at % 8));
 }
 
+void end_simulation(const char* file, int line, const char* text) {
+  last_words = std::string(file) + ":" + std::to_string(line) + ": " + text;
+  Verilated::threadContextp()->gotFinish(true);
+}
+
 class Card {
  public:
   Card(uint8_t* memory, const uint64_t* low, const uint64_t* high,
@@ -56,16 +64,16 @@ class Card {
     top_->s_axi_control_wstrb = 0xF;
     top_->ap_clk = 0;
     top_->eval();
-    for (int i = 0; i < 16; ++i) step();
+    for (int i = 0; i < kResetCycles; ++i) step();
     top_->ap_rst_n = 1;
-    for (int i = 0; i < 16; ++i) step();
+    for (int i = 0; i < kResetCycles; ++i) step();
   }
 
   // False when the card does not answer.
   bool read(uint32_t offset, uint32_t* value) {
     top_->s_axi_control_araddr = offset;
     top_->s_axi_control_arvalid = 1;
-    for (int i = 0; i < kBusTimeoutCycles; ++i) {
+    for (int i = 0; i < kBusTimeoutCycles && !context_.gotFinish(); ++i) {
       settle();
       const bool taken = top_->s_axi_control_arvalid && top_->s_axi_control_arready;
       const bool answered = top_->s_axi_control_rvalid;
@@ -81,7 +89,7 @@ class Card {
     top_->s_axi_control_awaddr = offset;
     top_->s_axi_control_wdata = value;
     top_->s_axi_control_awvalid = top_->s_axi_control_wvalid = 1;
-    for (int i = 0; i < kBusTimeoutCycles; ++i) {
+    for (int i = 0; i < kBusTimeoutCycles && !context_.gotFinish(); ++i) {
       settle();
       const bool address = top_->s_axi_control_awvalid && top_->s_axi_control_awready;
       const bool data = top_->s_axi_control_wvalid && top_->s_axi_control_wready;
@@ -153,6 +161,7 @@ class Card {
   }
 
   const char* complaint() const {
+    if (context_.gotFinish()) return last_words.empty() ? "$finish" : last_words.c_str();
     for (const auto& port : ports_) {
       if (!port.complaint().empty()) return port.complaint().c_str();
     }
@@ -213,6 +222,12 @@ class Card {
 };
 
 }  // namespace
+
+// Verilator would abort the process; whoever runs the card decides.
+void vl_stop(const char* file, int line, const char* scope) { end_simulation(file, line, scope); }
+void vl_fatal(const char* file, int line, const char*, const char* text) {
+  end_simulation(file, line, text);
+}
 
 extern "C" {
 

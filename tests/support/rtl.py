@@ -80,8 +80,8 @@ def run_bench(
     build = _build(module, parameters or {}, tuple(defines), tuple(extra))
     with tempfile.TemporaryDirectory(prefix="hetero-bench-") as folder:
         log, results = Path(folder) / "bench.log", Path(folder) / "results.xml"
-        # The runner reports failures by SystemExit; what happened is in the results file.
-        with contextlib.suppress(SystemExit):
+        # What happened is in the results file or, after a $fatal of the design, in the log.
+        with contextlib.suppress(SystemExit, RuntimeError):
             get_runner("icarus").test(
                 test_module=bench,
                 hdl_toplevel=module,

@@ -1,0 +1,111 @@
+"""Opens a simulated card whose kernel is the accelerator's own RTL."""
+
+import uuid
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from fpga.driver.driver import DraftCard
+from fpga.driver.kernel_port import WaitPolicy
+from fpga.program.artefact import load_artefact
+from hetero.core.errors import ConfigError
+from sim.bitstream import SimBitstream
+from sim.calib.profile import CardProfile, load_profile
+from sim.memory import DeviceMemory
+from sim.open_card import SimCardConfig, device_class, open_on
+from sim.rtl.build import Progress, Source, build_library, card_source
+from sim.rtl.fit import check_fits
+from sim.rtl.kernel import RtlKernel
+from sim.rtl.model import Reach, RtlModel
+from sim.rtl.parameters import MemoryTiming, RtlBuild
+
+BACKEND: Final = "rtl"
+HUNG_S: Final = 1.0
+"""When a start has returned, the card is done or stands still: no need to wait for long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RtlCardConfig:
+    """As SimCardConfig, and the build. ``cache_dir``: where built libraries are kept.
+
+    ``ports``, ``lanes`` None: 4 and 2, as far as the card has so many. ``build``: every other
+    parameter; its ports, port_bytes and lanes are overridden. ``timing`` None: ideal memory with
+    the card's latency.
+    """
+
+    device: str = "u55c"
+    artefact_path: Path
+    cache_dir: Path
+    progress: Progress
+    num_slots: int = 8
+    max_context_tokens: int | None = None
+    ports: int | None = None
+    lanes: int | None = None
+    build: RtlBuild = field(default_factory=RtlBuild)
+    timing: MemoryTiming | None = None
+
+
+def open_rtl_card(cfg: RtlCardConfig) -> DraftCard:
+    """A card with a draft loaded; builds the RTL if no earlier run did.
+
+    Raises ConfigError for an unknown card, a draft that does not fit or missing tools,
+    ArtefactError for a damaged draft, CardError when pynq is absent or the RTL does not build.
+    """
+    profile = load_profile(cfg.device)
+    build = build_for(profile, cfg)
+    artefact = load_artefact(cfg.artefact_path)
+    context = cfg.max_context_tokens or artefact.shape.max_context_tokens
+    check_fits(artefact, build, context_tokens=context)
+    source = card_source(build)
+    bitstream = bitstream_for(profile, build, source)
+    library = build_library(
+        source.with_parameters(
+            BUILD_HASH=f"128'h{bitstream.build_hash[::-1].hex()}", CLOCK_HZ=bitstream.clock_hz
+        ),
+        cfg.cache_dir,
+        cfg.progress,
+    )
+    timing = cfg.timing or MemoryTiming(latency_cycles=profile.memory.latency_cycles)
+
+    def make_kernel(loaded: SimBitstream, _: CardProfile, memory: DeviceMemory) -> RtlKernel:
+        return RtlKernel(RtlModel(library, memory.data, reach(loaded, memory), timing))
+
+    device = device_class()(profile, f"hetero-rtl-{uuid.uuid4()}", kernel=make_kernel)
+    config = SimCardConfig(
+        device=cfg.device,
+        artefact_path=cfg.artefact_path,
+        num_slots=cfg.num_slots,
+        max_context_tokens=cfg.max_context_tokens,
+        warm_up=False,
+        wait=WaitPolicy(timeout_s=HUNG_S),
+    )
+    return open_on(device, config, bitstream=bitstream, backend=BACKEND)
+
+
+def build_for(profile: CardProfile, cfg: RtlCardConfig) -> RtlBuild:
+    """The build's parameters on this card; ConfigError for more ports than it has."""
+    kernel = profile.kernel
+    ports = cfg.ports or min(cfg.build.ports, kernel.ports)
+    if ports > kernel.ports:
+        raise ConfigError(f"ports = {ports}: the {profile.name} has {kernel.ports}.")
+    lanes = cfg.lanes or min(cfg.build.lanes, kernel.max_lanes)
+    return replace(cfg.build, ports=ports, lanes=lanes, port_bytes=kernel.port_beat_bytes)
+
+
+def bitstream_for(profile: CardProfile, build: RtlBuild, source: Source) -> SimBitstream:
+    """What the driver loads: says what the RTL was built with."""
+    return replace(
+        SimBitstream.for_card(profile),
+        port_banks=tuple(port % profile.memory.banks for port in range(build.ports)),
+        max_lanes=build.lanes,
+        max_read_tokens=build.max_read_tokens,
+        max_draft_tokens=build.max_draft_tokens,
+        vector_words=build.vector_words,
+        rtl_sha256=source.sha256(),
+    )
+
+
+def reach(bitstream: SimBitstream, memory: DeviceMemory) -> list[Reach]:
+    """The bank that each port is wired to."""
+    banks = [memory.banks[index] for index in bitstream.port_banks]
+    return [Reach(bank.base_address, bank.end) for bank in banks]
