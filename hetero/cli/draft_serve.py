@@ -5,14 +5,17 @@ from pathlib import Path
 
 import click
 
+from hetero.cli.options import rtl_options
+
 
 @click.command("serve")
 @click.option(
     "--card",
-    type=click.Choice(["sim", "pynq"]),
+    type=click.Choice(["sim", "rtl", "pynq", "xrt"]),
     default="sim",
     show_default=True,
-    help="sim: the simulated card. pynq: the Zynq or Kria board that this runs on.",
+    help="sim: the simulated card. rtl: the same with the accelerator's own RTL in it, slow. "
+    "pynq: the Zynq or Kria board that this runs on. xrt: an Alveo card.",
 )
 @click.option(
     "--card-device",
@@ -23,10 +26,20 @@ import click
 )
 @click.option(
     "--bitfile",
-    metavar="X.bit",
+    metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The board's bitstream, with X.hwh beside it.",
+    help="The bitstream: a board's X.bit with X.hwh beside it, an Alveo card's X.xclbin with "
+    "X.json.",
 )
+@click.option(
+    "--card-index",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Which Alveo card, as xbutil examine counts.",
+)
+@rtl_options
 @click.option(
     "--draft",
     metavar="PATH_OR_NAME",
@@ -68,6 +81,9 @@ def command(
     card: str,
     card_device: str,
     bitfile: Path | None,
+    card_index: int,
+    rtl_ports: int | None,
+    rtl_lanes: int | None,
     draft: str,
     listen: str,
     slots: int,
@@ -90,6 +106,9 @@ def command(
             card=card,
             card_device=card_device,
             bitfile=bitfile,
+            card_index=card_index,
+            rtl_ports=rtl_ports,
+            rtl_lanes=rtl_lanes,
             listen=listen,
             num_slots=slots,
             parent_pid=parent_pid,

@@ -52,6 +52,24 @@ def integers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
         ) from None
 
 
+def rtl_options(function: F) -> F:
+    """How to build the card of ``--card rtl``."""
+    for option in reversed(_RTL_OPTIONS):
+        function = option(function)
+    return function
+
+
+_RTL_OPTIONS = [
+    click.option(
+        "--rtl-ports",
+        type=int,
+        metavar="N",
+        help="Memory ports of --card rtl. Default: 4, or as many as the card has.",
+    ),
+    click.option("--rtl-lanes", type=int, metavar="N", help="Lanes of --card rtl. Default: 2."),
+]
+
+
 def engine_options(function: F) -> F:
     """What to load and where: the fields of EngineHostConfig that a user sets."""
     for option in reversed(_ENGINE_OPTIONS):
@@ -80,10 +98,10 @@ _ENGINE_OPTIONS = [
     ),
     click.option(
         "--card",
-        callback=one_of("sim"),
+        callback=one_of("sim", "rtl"),
         default="sim",
         show_default=True,
-        help="What the draft server drives.",
+        help="What the draft server drives: sim, or rtl, the accelerator's own RTL (slow).",
     ),
     click.option(
         "--card-device",
@@ -92,6 +110,7 @@ _ENGINE_OPTIONS = [
         metavar="NAME",
         help="Which card: u55c, kv260, ...",
     ),
+    *_RTL_OPTIONS,
     click.option(
         "--target-device",
         default="cpu",
@@ -170,7 +189,7 @@ def host_fields(options: dict[str, Any]) -> dict[str, Any]:
     """The EngineHostConfig fields that ``engine_options`` sets."""
     server = options["draft_server"]
     names = ("target", "draft", "card", "card_device", "target_device", "dtype", "threads")
-    more = ("num_kv_blocks", "heartbeat_timeout_s")
+    more = ("rtl_ports", "rtl_lanes", "num_kv_blocks", "heartbeat_timeout_s")
     fields = {name: options[name] for name in (*names, *more)}
     return fields | {
         "draft_servers": () if server is None else (server,),

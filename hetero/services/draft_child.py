@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S = 120.0
+BUILD_TIMEOUT_S = 1800.0
+"""The first start of the RTL card compiles it, for minutes on a slow machine."""
 STOP_TIMEOUT_S = 5.0
 RESTART_MIN_S = 0.2
 RESTART_MAX_S = 10.0
@@ -30,6 +32,13 @@ class DraftChildConfig:
     card: str = "sim"
     card_device: str = "u55c"
     num_slots: int = 8
+    rtl_ports: int | None = None
+    rtl_lanes: int | None = None
+
+    @property
+    def start_timeout_s(self) -> float:
+        """How long it may take until it listens."""
+        return BUILD_TIMEOUT_S if self.card == "rtl" else START_TIMEOUT_S
 
     def command(self, port: int) -> list[str]:
         """The command line; port 0 lets the child choose."""
@@ -37,9 +46,15 @@ class DraftChildConfig:
             *(sys.executable, "-m", "hetero.cli.main", "draft", "serve"),
             *("--card", self.card, "--card-device", self.card_device),
             *("--draft", str(self.draft), "--slots", str(self.num_slots)),
+            *_given("--rtl-ports", self.rtl_ports),
+            *_given("--rtl-lanes", self.rtl_lanes),
             *("--listen", f"{LOOPBACK}:{port}"),
             *("--parent-pid", str(os.getpid())),
         ]
+
+
+def _given(option: str, value: int | None) -> list[str]:
+    return [] if value is None else [option, str(value)]
 
 
 class DraftChild:
@@ -50,9 +65,15 @@ class DraftChild:
     again, ever more slowly, while the engine decodes without drafts.
     """
 
-    def __init__(self, command: Callable[[int], Sequence[str]]) -> None:
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        *,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
         """``command``: the command line for a port to listen on; 0 lets the child choose."""
         self._command = command
+        self._start_timeout_s = start_timeout_s
         self._process: asyncio.subprocess.Process | None = None
         self._starting: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -101,11 +122,11 @@ class DraftChild:
             await self._end()
             raise
         try:
-            self._port = await asyncio.wait_for(_read_port(self._process), START_TIMEOUT_S)
+            self._port = await asyncio.wait_for(_read_port(self._process), self._start_timeout_s)
         except asyncio.TimeoutError:
             await self._end()
             raise DraftUnavailableError(
-                f"the draft server did not listen within {START_TIMEOUT_S:.0f} s. "
+                f"the draft server did not listen within {self._start_timeout_s:.0f} s. "
                 "Is the machine overloaded? Try again, or use --drafter ngram."
             ) from None
         except BaseException:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -19,19 +20,27 @@ from hetero.draft_server.server import DraftServer
 DEFAULT_LISTEN = "127.0.0.1:50052"
 PARENT_POLL_S = 0.5
 
+_LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftHostConfig:
     """What to serve, and where.
 
-    ``draft``: folder of a built artefact. ``bitfile``: for a board. ``parent_pid``: end when that
-    process ends. ``drain_s``: at the end, how long to wait for the start that the card is in.
+    ``draft``: folder of a built artefact. ``bitfile``: for a board or a card, ``card_index``: which
+    of several cards. ``rtl_ports``, ``rtl_lanes``: of the RTL card, None: as its default build.
+    ``cache_dir``: where built RTL is kept. ``parent_pid``: end when that process ends.
+    ``drain_s``: at the end, how long to wait for the start that the card is in.
     """
 
     draft: Path
     card: str = "sim"
     card_device: str = "u55c"
     bitfile: Path | None = None
+    card_index: int = 0
+    rtl_ports: int | None = None
+    rtl_lanes: int | None = None
+    cache_dir: Path | None = None
     listen: str = DEFAULT_LISTEN
     num_slots: int = 8
     parent_pid: int | None = None
@@ -72,7 +81,49 @@ def open_board(cfg: DraftHostConfig) -> CardDriver:
     )
 
 
-CARDS: Mapping[str, OpenCard] = {"sim": open_sim, "pynq": open_board}
+def open_rtl(cfg: DraftHostConfig) -> CardDriver:
+    """The simulated card with the accelerator's RTL in it; builds it at first use."""
+    from hetero.models.registry import default_cache_dir
+    from sim.rtl.open_card import RtlCardConfig, open_rtl_card
+
+    return open_rtl_card(
+        RtlCardConfig(
+            device=cfg.card_device,
+            artefact_path=cfg.draft,
+            cache_dir=cfg.cache_dir or default_cache_dir(),
+            progress=_LOG.info,
+            num_slots=cfg.num_slots,
+            ports=cfg.rtl_ports,
+            lanes=cfg.rtl_lanes,
+        )
+    )
+
+
+def open_alveo(cfg: DraftHostConfig) -> CardDriver:
+    """An Alveo card in this host, through XRT."""
+    from fpga.driver.driver import DriverConfig
+    from fpga.driver.open_alveo import AlveoConfig, open_alveo_card
+
+    if cfg.bitfile is None:
+        raise ConfigError(
+            "bitfile: not set. --card xrt needs --bitfile X.xclbin, X.json beside it."
+        )
+    return open_alveo_card(
+        AlveoConfig(
+            bitfile=cfg.bitfile,
+            artefact_path=cfg.draft,
+            index=cfg.card_index,
+            driver=DriverConfig(num_slots=cfg.num_slots),
+        )
+    )
+
+
+CARDS: Mapping[str, OpenCard] = {
+    "sim": open_sim,
+    "rtl": open_rtl,
+    "pynq": open_board,
+    "xrt": open_alveo,
+}
 """``--card`` -> how to open it. The only place where the words simulator and card meet."""
 
 

@@ -35,6 +35,9 @@ from hetero.services.progress import Progress, silent
 
 OWN_MACHINE_TIMEOUT_S = 0.15
 SHARED_MACHINE_TIMEOUT_S = 1.0
+DRAFT_DEADLINE_S = 10.0
+RTL_DEADLINE_S = 3600.0
+"""Simulated RTL takes seconds for a token of SmolLM2-135M; who asks for it wants to wait."""
 
 DRAFTER_NAMES = ("card", "ngram", "none")
 
@@ -48,7 +51,7 @@ class EngineHostConfig:
     loopback. ``draft``: an artefact's directory, or its name in the cache; None: the target's own
     int4 re-quantisation. ``heartbeat_timeout_s``: silence after which the card host counts as dead;
     None: 0.15, or 1 when it is on this machine, where its simulated card and the target want the
-    same cores.
+    same cores. ``draft_deadline_s``: how long to wait for drafts; None: 10, an hour for card "rtl".
     """
 
     target: str = DEFAULT_MODEL
@@ -56,11 +59,13 @@ class EngineHostConfig:
     drafters: tuple[str, ...] = ("card",)
     num_speculative_tokens: int = 4
     draft_servers: tuple[str, ...] = ()
-    draft_deadline_s: float = 10.0
+    draft_deadline_s: float | None = None
     heartbeat_timeout_s: float | None = None
     allow_insecure_remote: bool = False  # may ``draft_servers`` be off loopback?
     card: str = "sim"
     card_device: str = "u55c"
+    rtl_ports: int | None = None  # of card "rtl"; None: its default build
+    rtl_lanes: int | None = None
     card_slots: int = 8  # sequences that our own draft server drafts for at once
     target_device: str = "cpu"
     dtype: str = "auto"
@@ -180,9 +185,14 @@ async def _child_for(
             progress=progress,
         )
     config = DraftChildConfig(
-        draft=draft, card=cfg.card, card_device=cfg.card_device, num_slots=cfg.card_slots
+        draft=draft,
+        card=cfg.card,
+        card_device=cfg.card_device,
+        num_slots=cfg.card_slots,
+        rtl_ports=cfg.rtl_ports,
+        rtl_lanes=cfg.rtl_lanes,
     )
-    return DraftChild(config.command)
+    return DraftChild(config.command, start_timeout_s=config.start_timeout_s)
 
 
 def _verifier_config(
@@ -211,11 +221,17 @@ def _card_drafter(cfg: EngineHostConfig, address: str, verifier: PagedVerifier) 
             model_name=info.model_name,
         ),
         DraftClientConfig(
-            deadline_s=cfg.draft_deadline_s,
+            deadline_s=_deadline_s(cfg),
             heartbeat_timeout_s=_heartbeat_timeout_s(cfg, address),
             allow_insecure_remote=cfg.allow_insecure_remote,
         ),
     )
+
+
+def _deadline_s(cfg: EngineHostConfig) -> float:
+    if cfg.draft_deadline_s is not None:
+        return cfg.draft_deadline_s
+    return RTL_DEADLINE_S if cfg.card == "rtl" else DRAFT_DEADLINE_S
 
 
 def _heartbeat_timeout_s(cfg: EngineHostConfig, address: str) -> float:
