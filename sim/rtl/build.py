@@ -21,6 +21,8 @@ INCLUDES: Final = (RTL / "include", RTL / "generated", RTL.parent / "regmap")
 HARNESS: Final = Path(__file__).parent
 TOP: Final = "draft_card"
 LIBRARY: Final = "card.so"
+OBJECTS: Final = ("card.o", "verilated.o", "verilated_threads.o")
+DEBUG_OBJECTS: Final = ("verilated_vpi.o", "verilated_vcd_c.o")
 LOG_LINES: Final = 30
 FIX: Final = "Run `make setup`, or: sudo apt-get install verilator g++ make perl."
 
@@ -29,12 +31,16 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What to build: ``files`` that hold ``top``, its ``parameters`` and macros."""
+    """What to build: ``files`` that hold ``top``, its ``parameters`` and macros.
+
+    ``debug``: signals can be looked at by name, and waveforms written; far slower.
+    """
 
     files: tuple[Path, ...]
     top: str
     parameters: Mapping[str, int | str]
     defines: tuple[str, ...] = ()
+    debug: bool = False
 
     def with_parameters(self, **values: int | str) -> "Source":
         """The same with more parameters."""
@@ -43,7 +49,12 @@ class Source:
     def sha256(self) -> str:
         """Of all that decides what it computes."""
         digest = hashlib.sha256()
-        texts = [self.top, *self.defines, *(f"{k}={v}" for k, v in self.parameters.items())]
+        texts = [
+            self.top,
+            str(self.debug),
+            *self.defines,
+            *(f"{k}={v}" for k, v in self.parameters.items()),
+        ]
         contents = [path.read_bytes() for path in [*self.files, *include_files()]]
         for content in [*(text.encode() for text in texts), *contents]:
             digest.update(len(content).to_bytes(8, "little") + content)
@@ -57,6 +68,7 @@ def card_source(build: RtlBuild) -> Source:
         top=TOP,
         parameters=build.verilog(),
         defines=("HETERO_ASSERT", "HETERO_COVER") if build.checks else (),
+        debug=build.debug,
     )
 
 
@@ -121,35 +133,31 @@ def _commands(source: Source, folder: Path) -> Iterator[list[str]]:
         *("--cc", "--prefix", "Vcard", "--top-module", source.top, "--Mdir", "."),
         *("-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wno-fatal"),
         "--assert" if "HETERO_ASSERT" in source.defines else "--noassert",
+        *(("--vpi", "--public-flat-rw", "--trace") if source.debug else ()),
         *("--output-split", "20000", "--output-split-cfuncs", "5000"),
         *(f"-G{name}={value}" for name, value in source.parameters.items()),
         *(f"-D{define}=1" for define in source.defines),
         *(f"-I{include}" for include in INCLUDES),
         *map(str, source.files),
     ]
-    flags = [
-        "-O3",
-        "-std=c++17",
-        "-fPIC",
-        "-DVL_USER_STOP",
-        "-DVL_USER_FATAL",
-        f"-I{HARNESS}",
-        *_size_flags(source),
-    ]
+    flags = " ".join(_compiler_flags(source))
+    objects = [*OBJECTS, *(DEBUG_OBJECTS if source.debug else ())]
     shutil.copy(HARNESS / "card.cpp", folder)
     yield [
         *("make", f"-j{os.cpu_count() or 1}", "-f", "Vcard.mk"),
-        f"OPT_FAST={' '.join(flags)}",
-        f"OPT_SLOW={' '.join(flags)}",
-        f"OPT_GLOBAL={' '.join(flags)}",
-        *("Vcard__ALL.a", "verilated.o", "verilated_threads.o", "card.o"),
+        *(f"{variable}={flags}" for variable in ("OPT_FAST", "OPT_SLOW", "OPT_GLOBAL")),
+        *("Vcard__ALL.a", *objects),
     ]
-    objects = ["card.o", "verilated.o", "verilated_threads.o", "Vcard__ALL.a"]
-    yield ["g++", "-shared", "-o", LIBRARY, *objects, "-pthread", "-latomic"]
+    yield ["g++", "-shared", "-o", LIBRARY, *objects, "Vcard__ALL.a", "-pthread", "-latomic"]
 
 
-def _size_flags(source: Source) -> list[str]:
-    return [f"-D{name}={source.parameters[name]}" for name in ("PORTS", "PORT_BYTES")]
+def _compiler_flags(source: Source) -> Iterator[str]:
+    yield from ("-O1" if source.debug else "-O3", "-std=c++17", "-fPIC", f"-I{HARNESS}")
+    yield from ("-DVL_USER_STOP", "-DVL_USER_FATAL")
+    for name in ("PORTS", "PORT_BYTES"):
+        yield f"-D{name}={source.parameters[name]}"
+    if source.debug:
+        yield "-DCARD_DEBUG"
 
 
 def _key(source: Source) -> str:

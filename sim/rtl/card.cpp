@@ -6,6 +6,10 @@
 #include "Vcard.h"
 #include "axi_port.hpp"
 #include "verilated.h"
+#ifdef CARD_DEBUG
+#include "verilated_vcd_c.h"
+#include "verilated_vpi.h"
+#endif
 
 namespace {
 
@@ -48,7 +52,7 @@ class Card {
  public:
   Card(uint8_t* memory, const uint64_t* low, const uint64_t* high,
        const hetero::MemoryParameters& parameters)
-      : memory_model_(parameters), top_(new Vcard(&context_)) {
+      : memory_model_(parameters), top_(new_top(&context_)) {
     for (uint32_t port = 0; port < PORTS; ++port) {
       ports_.emplace_back(port, PORT_BYTES, &memory_model_, memory, low[port], high[port]);
     }
@@ -142,11 +146,38 @@ class Card {
     }
     top_->ap_clk = 1;
     top_->eval();
+    dump(2 * cycle_ + 1);
     for (uint32_t port = 0; port < PORTS; ++port) drive(port);
     top_->ap_clk = 0;
     ++cycle_;
     settled_ = false;
   }
+
+#ifdef CARD_DEBUG
+  // Words of a signal, or of one word of a memory if index is not negative; -1 for an unknown name.
+  int peek(const char* name, int64_t index, uint32_t* words, int max_words) {
+    settle();
+    vpiHandle handle = vpi_handle_by_name(const_cast<PLI_BYTE8*>(name), nullptr);
+    if (handle != nullptr && index >= 0) handle = vpi_handle_by_index(handle, PLI_INT32(index));
+    if (handle == nullptr) return -1;
+    s_vpi_value value;
+    value.format = vpiVectorVal;
+    vpi_get_value(handle, &value);
+    const int count = std::min(max_words, int(vpi_get(vpiSize, handle) + 31) / 32);
+    for (int i = 0; i < count; ++i) words[i] = uint32_t(value.value.vector[i].aval);
+    return count;
+  }
+
+  // Waveforms of the cycles from now on; null ends the file.
+  void waves(const char* path) {
+    if (waves_) waves_->close();
+    waves_.reset();
+    if (path == nullptr) return;
+    waves_.reset(new VerilatedVcdC);
+    top_->trace(waves_.get(), 99);
+    waves_->open(path);
+  }
+#endif
 
   void trace(uint32_t* words, uint64_t cycles) {
     trace_ = words;
@@ -173,10 +204,26 @@ class Card {
   uint64_t traced() const { return traced_; }
 
  private:
+  static Vcard* new_top(VerilatedContext* context) {
+#ifdef CARD_DEBUG
+    context->traceEverOn(true);
+#endif
+    return new Vcard(context);
+  }
+
   void settle() {
     if (settled_) return;
     top_->eval();
+    dump(2 * cycle_);
     settled_ = true;
+  }
+
+  void dump(uint64_t time) {
+#ifdef CARD_DEBUG
+    if (waves_) waves_->dump(time);
+#else
+    (void)time;
+#endif
   }
 
   hetero::CardSide sample(uint32_t port) const {
@@ -219,6 +266,9 @@ class Card {
   bool settled_ = false;
   uint32_t* trace_ = nullptr;
   uint64_t trace_size_ = 0, traced_ = 0;
+#ifdef CARD_DEBUG
+  std::unique_ptr<VerilatedVcdC> waves_;
+#endif
 };
 
 }  // namespace
@@ -272,5 +322,12 @@ void card_hang(void* card, uint32_t port, int hung) {
 void card_slave_error(void* card, uint32_t port, uint64_t address) {
   static_cast<Card*>(card)->port(port).faults().slave_error_at = address;
 }
+
+#ifdef CARD_DEBUG
+int card_peek(void* card, const char* name, int64_t index, uint32_t* words, int max_words) {
+  return static_cast<Card*>(card)->peek(name, index, words, max_words);
+}
+void card_waves(void* card, const char* path) { static_cast<Card*>(card)->waves(path); }
+#endif
 
 }  // extern "C"

@@ -115,6 +115,25 @@ class RtlModel:
         self._trace = None
         return trace
 
+    def peek(self, name: str, index: int | None = None, *, max_words: int = 64) -> int:
+        """A signal, or a word of a memory, of a debug build: ``draft_card.g_lane[0].signal``.
+
+        KeyError for a name that is not there.
+        """
+        mangled = name.replace("[", "__BRA__").replace("]", "__KET__")
+        words = (_U32 * max_words)()
+        where = -1 if index is None else index
+        count = self._library.card_peek(
+            self._card, f"TOP.{mangled}".encode(), where, words, max_words
+        )
+        if count < 0:
+            raise KeyError(name)
+        return int.from_bytes(bytes(words)[: 4 * count], "little")
+
+    def waves(self, path: Path | None) -> None:
+        """Write a VCD of all signals from now on (debug build); None ends it."""
+        self._library.card_waves(self._card, None if path is None else str(path).encode())
+
     def hang(self, port: int, *, hung: bool = True) -> None:
         """Let a port answer nothing any more."""
         self._library.card_hang(self._card, port, int(hung))
@@ -144,6 +163,12 @@ def _load(path: Path) -> Any:
         "card_hang": (None, [_PTR, _U32, _INT]),
         "card_slave_error": (None, [_PTR, _U32, _U64]),
     }
+    debug_signatures: dict[str, tuple[Any, list[Any]]] = {
+        "card_peek": (_INT, [_PTR, ctypes.c_char_p, ctypes.c_int64, _PTR, _INT]),
+        "card_waves": (None, [_PTR, ctypes.c_char_p]),
+    }
+    if hasattr(library, "card_peek"):
+        signatures |= debug_signatures
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

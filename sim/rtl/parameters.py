@@ -16,7 +16,8 @@ LANE_COUNTS: Final = (1, 2, 4, 8)
 class RtlBuild:
     """Parameters of ``draft_card``. The defaults hold SmolLM2-135M.
 
-    ``checks``: with the immediate assertions and the coverage counters; slower.
+    ``checks``: with the immediate assertions and the coverage counters; slower. ``debug``: with
+    waveforms and a look at any signal; slower still.
     """
 
     ports: int = 4
@@ -34,6 +35,7 @@ class RtlBuild:
     max_draft_tokens: int = 16
     slr_stages: int = 0
     checks: bool = False
+    debug: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -52,7 +54,7 @@ class RtlBuild:
     def verilog(self) -> dict[str, int]:
         """Module parameters by name."""
         values = dataclasses.asdict(self)
-        del values["checks"]
+        del values["checks"], values["debug"]
         return {name.upper(): value for name, value in values.items()}
 
 
