@@ -18,6 +18,7 @@ from sim.rtl.fit import check_fits
 from sim.rtl.kernel import RtlKernel
 from sim.rtl.model import Reach, RtlModel
 from sim.rtl.parameters import MemoryTiming, RtlBuild
+from sim.rtl.timing import ideal_timing
 
 BACKEND: Final = "rtl"
 HUNG_S: Final = 1.0
@@ -65,7 +66,7 @@ def open_rtl_card(cfg: RtlCardConfig) -> DraftCard:
         cfg.cache_dir,
         cfg.progress,
     )
-    timing = cfg.timing or MemoryTiming(latency_cycles=profile.memory.latency_cycles)
+    timing = cfg.timing or ideal_timing(profile)
 
     def make_kernel(loaded: SimBitstream, _: CardProfile, memory: DeviceMemory) -> RtlKernel:
         return RtlKernel(RtlModel(library, memory.data, reach(loaded, memory), timing))

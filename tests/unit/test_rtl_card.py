@@ -18,6 +18,7 @@ from sim.rtl.kernel import RtlKernel
 from sim.rtl.model import Outcome
 from sim.rtl.open_card import RtlCardConfig, bitstream_for, build_for
 from sim.rtl.parameters import RtlBuild
+from sim.rtl.timing import dram_timing
 
 PROFILE = load_profile("u55c")
 
@@ -79,6 +80,17 @@ def test_the_bitstream_says_what_was_built():
     assert bitstream.port_banks == (0, 1)
     other = bitstream_for(PROFILE, build, card_source(replace(build, fifo_beats=256)))
     assert other.build_hash != bitstream.build_hash
+
+
+@pytest.mark.parametrize(
+    "card, channels, access_cycles",
+    [("u55c", 4, 64 / 14.375e9 * 240e6), ("kv260", 1, 64 / 19.2e9 * 300e6)],
+)
+def test_dram_has_the_cards_rate_and_channels(card, channels, access_cycles):
+    timing = dram_timing(load_profile(card), ports=4)
+    assert timing.channels == channels
+    assert timing.access_units / timing.units_per_cycle == pytest.approx(access_cycles, abs=0.001)
+    assert 0 < timing.refresh_units < timing.refresh_interval_units
 
 
 class StubModel:
