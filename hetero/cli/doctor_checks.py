@@ -21,6 +21,7 @@ OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 12)
 NEEDED_MEMORY_BYTES = 2 << 30
 NEEDED_DISK_BYTES = 2 << 30
 BF16_FLAGS = ("amx_bf16", "avx512_bf16")
+RTL_TOOLS = ("verilator", "g++", "make", "perl")
 GENERATED_CODE = (
     "hetero.rpc.draft.v1.draft_pb2_grpc",
     "hetero.rpc.inference.v1.inference_pb2_grpc",
@@ -193,6 +194,7 @@ def check_card(dev: Path = Path("/dev"), sys_root: Path = Path("/sys")) -> Itera
     else:
         fix = "pip install 'hetero[card]', or use --drafter ngram on this host."
         yield Check("simulated card", "warn", f"pynq does not load: {pynq_error}", fix)
+    yield check_rtl_tools()
     boards = sorted(_boards(dev, sys_root))
     if not boards:
         yield Check("fpga card", "ok", "none here; the simulated card stands in")
@@ -204,6 +206,15 @@ def check_card(dev: Path = Path("/dev"), sys_root: Path = Path("/sys")) -> Itera
     else:
         fix = "Install the board's runtime (XRT with pyxrt for Alveo, PYNQ for Zynq and Kria)."
         yield Check("fpga card", "warn", f"{detail}, but its driver does not load: {error}", fix)
+
+
+def check_rtl_tools() -> Check:
+    """What ``--card rtl`` builds with."""
+    missing = [tool for tool in RTL_TOOLS if shutil.which(tool) is None]
+    if not missing:
+        return Check("rtl card", "ok", f"{', '.join(RTL_TOOLS)} are here")
+    fix = f"sudo apt-get install {' '.join(missing)}; only --card rtl needs them."
+    return Check("rtl card", "warn", f"{', '.join(missing)} not found", fix)
 
 
 def _boards(dev: Path, sys_root: Path) -> Iterable[str]:

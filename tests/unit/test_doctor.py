@@ -182,6 +182,14 @@ def test_boards_are_found_by_their_device_nodes(tmp_path, monkeypatch):
     assert "xclmgmt256" in checks["fpga card"].detail
 
 
+def test_missing_rtl_tools_are_told_with_the_fix(monkeypatch):
+    assert doctor_checks.check_rtl_tools().status == "ok"
+    monkeypatch.setenv("PATH", "")
+    check = doctor_checks.check_rtl_tools()
+    assert check.status == "warn"
+    assert "apt-get install verilator g++ make perl" in check.fix
+
+
 def test_a_cuda_device_must_be_of_use(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor_checks, "try_import", lambda module, code: "driver too old")
     assert doctor_checks.check_cuda(tmp_path).status == "ok"
