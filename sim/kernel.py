@@ -69,6 +69,8 @@ class DraftKernel:
             self._control(value)
         elif offset == registers.ISR:
             self._words[offset] = self.read(offset) ^ value
+        elif offset == registers.RESET:
+            self._reset(value)
         elif _writable(offset):
             self._words[offset] = value
 
@@ -96,12 +98,23 @@ class DraftKernel:
         control = self._words[registers.CTRL]
         if value & registers.CTRL_CONTINUE:
             control &= ~registers.CTRL_DONE
+        if (value | control) & registers.CTRL_START and control & registers.CTRL_DONE:
+            # Kept until the last start is acknowledged.
+            self._words[registers.CTRL] = registers.CTRL_START | registers.CTRL_DONE
+            return
         self._words[registers.CTRL] = control
-        if value & registers.CTRL_START and not control & registers.CTRL_DONE:
+        if (value | control) & registers.CTRL_START:
+            self._words[registers.RESET] = 0
             self._start()
             self._words[registers.CTRL] = _IDLE | registers.CTRL_DONE
             enabled = self.read(registers.IER)
             self._words[registers.ISR] = self.read(registers.ISR) | enabled
+
+    def _reset(self, value: int) -> None:
+        """A soft reset is over at once: between two writes there is never a start under way."""
+        if value & registers.RESET_DRAIN:
+            self._words[registers.CTRL] = _IDLE
+            self._words[registers.RESET] = registers.RESET_DRAINED
 
     def _start(self) -> None:
         header = ResultHeader(

@@ -51,6 +51,9 @@ MAX_DRAFT_TOKENS: Final = 0x32C
 VECTOR_WORDS: Final = 0x330
 CLOCK_HZ: Final = 0x334
 CYCLES: Final = 0x340
+RESET: Final = 0x350
+RESET_DRAIN: Final = 1 << 0
+RESET_DRAINED: Final = 1 << 1
 
 REGISTERS: Final[dict[str, tuple[int, int, str]]] = {
     "CTRL": (0x000, 32, "read-write"),
@@ -139,5 +142,6 @@ REGISTERS: Final[dict[str, tuple[int, int, str]]] = {
     "VECTOR_WORDS": (0x330, 32, "read-only"),
     "CLOCK_HZ": (0x334, 32, "read-only"),
     "CYCLES": (0x340, 64, "read-only"),
+    "RESET": (0x350, 32, "read-write"),
 }
 """Name: (offset, bits, access). A row of registers is numbered from _0."""

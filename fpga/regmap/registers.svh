@@ -38,4 +38,7 @@
 `define REG_VECTOR_WORDS 12'h330
 `define REG_CLOCK_HZ 12'h334
 `define REG_CYCLES 12'h340
+`define REG_RESET 12'h350
+`define REG_RESET_DRAIN_BIT 0
+`define REG_RESET_DRAINED_BIT 1
 `endif

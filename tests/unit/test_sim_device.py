@@ -88,8 +88,24 @@ def test_control_follows_ap_ctrl_chain(overlay):
     assert ip.read(registers.ISR) == registers.ISR_DONE
     ip.write(registers.ISR, registers.ISR_DONE)
     assert ip.read(registers.ISR) == 0
+    ip.write(registers.CTRL, registers.CTRL_START)  # kept until DONE is acknowledged
+    assert ip.read(registers.CTRL) == registers.CTRL_START | registers.CTRL_DONE
+    assert ip.read(registers.ISR) == 0
+    ip.write(registers.CTRL, registers.CTRL_CONTINUE)
+    assert ip.read(registers.ISR) == registers.ISR_DONE
     ip.write(registers.CTRL, registers.CTRL_CONTINUE)
     assert not ip.read(registers.CTRL) & registers.CTRL_DONE
+
+
+def test_a_soft_reset_forgets_starts_and_says_so(overlay):
+    ip = overlay.draft_card_1
+    ip.write(registers.CTRL, registers.CTRL_START)
+    ip.write(registers.CTRL, registers.CTRL_START)
+    ip.write(registers.RESET, registers.RESET_DRAIN)
+    assert ip.read(registers.RESET) == registers.RESET_DRAINED
+    assert ip.read(registers.CTRL) == registers.CTRL_IDLE | registers.CTRL_READY
+    ip.write(registers.CTRL, registers.CTRL_START)
+    assert ip.read(registers.RESET) == 0
 
 
 def test_a_card_with_several_banks_wants_a_target(overlay, device):
