@@ -7,7 +7,7 @@
 //             fpga/regmap/regs.toml.
 // Latency:    2 cycles from the later of address and data to the answer; 2 for a read.
 // Throughput: a write and a read every 2 cycles, independent of each other.
-// Golden:     none; fpga/regmap/registers.py has the same map, sim/kernel.py::DraftKernel plays it.
+// Golden:     sim/kernel.py::DraftKernel, its read and write; the map: fpga/regmap/regs.toml.
 `default_nettype none
 `include "registers.svh"
 `include "isa.svh"
