@@ -202,17 +202,14 @@ def rope_kv(shape, vector, table_j2):
     return tuple(quantised.at(part) for part in every)
 
 
+def _stacked(records):
+    """Records [kv_head, head_dim] of several positions as one: [kv_head, position, head_dim]."""
+    return Quantised(*(np.stack(arrays, axis=1) for arrays in zip(*records, strict=True)))
+
+
 def attention(shape, query, records):
     """Output [heads * head_dim] of a row that sees ``records``, a list of (keys, values)."""
-    kv = tuple(
-        Quantised(
-            *(
-                np.stack([getattr(r[i], name) for r in records], axis=1)
-                for name in Quantised._fields
-            )
-        )
-        for i in range(2)
-    )
+    kv = tuple(_stacked([record[i] for record in records]) for i in range(2))
     tokens = Quantised(*(x[None] for x in query))
     return attend(tokens, kv, start=len(records) - 1, out_frac=OUT_FRAC).reshape(-1)
 

@@ -1,4 +1,4 @@
-"""exp2n, round_sat, reduce_tree, dot_int8: random gaps, corner values, against the golden functions."""
+"""exp2n, round_sat, reduce_tree, dot_int8: random gaps and corner values against the golden."""
 
 import os
 import random

@@ -224,9 +224,9 @@ class Pass:
 
     async def run(self):
         card, dut, shape = self.card, self.card.dut, self.card.shape
-        expected = [attention(shape, q, self.sees(r)) for q, r in zip(self.queries, self.rows)]
+        pairs = zip(self.queries, self.rows, strict=True)
+        expected = [attention(shape, query, self.sees(row)) for query, row in pairs]
         untouched = [memory.copy() for memory in card.memory.ports]
-        # written under another layer's index, so that the records read stay as they were
         self._set_rows()
         await self._rope()
         await card.until(lambda: int(dut.writes_idle.value) == 1, "writes")

@@ -52,8 +52,8 @@ def test_attention_unit(name):
 @pytest.mark.rtl_sweep
 @pytest.mark.parametrize("head_dim", [32, 64, 128])
 @pytest.mark.parametrize("group", [1, 3, 4])
-@pytest.mark.parametrize(("ports", "lanes"), [(1, 1), (1, 4), (4, 1), (4, 2), (8, 2)])
-@pytest.mark.parametrize(("attn_heads", "attn_bytes"), [(1, 16), (2, 32), (3, 64)])
+@pytest.mark.parametrize("ports, lanes", [(1, 1), (1, 4), (4, 1), (4, 2), (8, 2)])
+@pytest.mark.parametrize("attn_heads, attn_bytes", [(1, 16), (2, 32), (3, 64)])
 @pytest.mark.parametrize("scales", [{}, EXTREME], ids=["usual", "extreme"])
 def test_attention_unit_sweep(head_dim, group, ports, lanes, attn_heads, attn_bytes, scales):
     kv_heads = 3 if head_dim == 32 else 1
@@ -78,8 +78,10 @@ def test_a_planted_bug_is_noticed(bug):
     expect_caught("attention_unit", "bench_attention_unit", bug=bug, **BUGS[bug])
 
 
-@pytest.mark.parametrize("gaps", [0, 0.6])
-@pytest.mark.parametrize(("ports", "head_dim"), [(1, 32), (4, 64), (8, 128), (32, 32), (32, 64)])
+ROPE = [(1, 32, 0), (1, 64, 0.6), (4, 64, 0), (8, 128, 0.6), (32, 32, 0.6), (32, 64, 0)]
+
+
+@pytest.mark.parametrize("ports, head_dim, gaps", ROPE)
 def test_rope_kv(ports, head_dim, gaps):
     shape = {"lanes": 1, "heads": 5, "kv_heads": 2, "head_dim": head_dim, "ports": ports}
     settings = {**shape, "gaps": gaps, "rows": 3, "spread": 14}
@@ -99,17 +101,17 @@ def test_exp2n_bug_is_noticed():
     expect_caught("exp2n", PARTS, bug="BUG_EXP2N_1", testcase="exp2n")
 
 
-@pytest.mark.parametrize("width", [8, 44, 56])
+@pytest.mark.parametrize("width", [8, 56])
 def test_round_sat(width):
     run_bench("round_sat", PARTS, parameters={"WIDTH": width}, testcase="round_sat")
 
 
-@pytest.mark.parametrize("size", [16, 32, 64])
+@pytest.mark.parametrize("size", [16, 32])
 def test_dot_int8(size):
     run_bench("dot_int8", PARTS, parameters={"BYTES": size}, testcase="dot_int8")
 
 
-@pytest.mark.parametrize(("count", "op"), [(2, 1), (5, 2), (8, 0), (6, 1)])
+@pytest.mark.parametrize("count, op", [(5, 2), (8, 0), (6, 1)])
 def test_reduce_tree(count, op):
     sizes = {"COUNT": count, "WIDTH": 20, "OP": op}
     environment = {f"HETERO_TREE_{name}": str(value) for name, value in sizes.items()}
