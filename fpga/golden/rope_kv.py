@@ -11,12 +11,11 @@ ROPE_FRAC: Final = 14
 
 
 def rotate(heads_nhd: I64, table_nj2: NDArray[np.int16]) -> I64:
-    """Rotate each head's halves against each other (the Hugging Face Llama convention).
+    """Rotate neighbours of each head, 2i and 2i + 1, by pair i of the table.
 
     ``table_nj2``: cosine and sine for each token's position, int16 [n, head_dim / 2, 2].
     """
     cos_nj, sin_nj = (table_nj2[..., i].astype(np.int64)[:, None, :] for i in (0, 1))
-    half = heads_nhd.shape[-1] // 2
-    low, high = heads_nhd[..., :half], heads_nhd[..., half:]
-    turned = [low * cos_nj - high * sin_nj, high * cos_nj + low * sin_nj]
-    return saturate32(round_shift(np.concatenate(turned, axis=-1), ROPE_FRAC))
+    low, high = heads_nhd[..., 0::2], heads_nhd[..., 1::2]
+    turned = np.stack([low * cos_nj - high * sin_nj, high * cos_nj + low * sin_nj], axis=-1)
+    return saturate32(round_shift(turned.reshape(heads_nhd.shape), ROPE_FRAC))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpga.program import isa
-from fpga.program.layout import BEAT_BYTES, GROUP_COLUMNS, matrix_bytes
+from fpga.program.layout import BEAT_BYTES, GROUP_COLUMNS, VECTOR_ALIGN_WORDS, matrix_bytes
 from fpga.program.manifest import DraftShape, Manifest
 
 MAX_CANDIDATES: Final = 64
@@ -32,6 +32,9 @@ def check_program(
     """ValueError, with the instruction's label, for the first thing that does not fit."""
     if len(program) != len(manifest.labels):
         raise ValueError("labels and instructions differ in number")
+    if manifest.vector_words % VECTOR_ALIGN_WORDS:
+        words = manifest.vector_words
+        raise ValueError(f"{words} words of vector memory are no multiple of {VECTOR_ALIGN_WORDS}")
     _check_order(program)
     layers = [op.layer for op in program if isinstance(op, isa.RopeKv)]
     if layers != list(range(manifest.shape.num_layers)):
@@ -44,15 +47,16 @@ def check_program(
 
 
 def _check_order(program: Sequence[isa.Instruction]) -> None:
-    """EMBED first, HEAD before DRAW, END last, each once; what is sampled only is a tail."""
-    once = (isa.Embed, isa.Head, isa.Draw, isa.End)
+    """EMBED and ROPE_ROW first, HEAD, DRAW, END last, each once; what is sampled only is a tail."""
+    once = (isa.Embed, isa.RopeRow, isa.Head, isa.Draw, isa.End)
     found = [(i, type(op)) for i, op in enumerate(program) if isinstance(op, once)]
     if [kind for _, kind in found] != list(once):
-        raise ValueError("EMBED, HEAD, DRAW and END must be there once each, in this order")
-    if found[0][0] != 0 or found[-1][0] != len(program) - 1:
-        raise ValueError("EMBED must be the first instruction, END the last")
+        names = "EMBED, ROPE_ROW, HEAD, DRAW and END"
+        raise ValueError(f"{names} must be there once each, in this order")
+    if found[1][0] != 1 or found[-1][0] != len(program) - 1:
+        raise ValueError("EMBED and ROPE_ROW must be the first instructions, END the last")
     sampled = [op.sampled_only for op in program[:-1]]
-    if sampled != sorted(sampled) or not sampled[found[2][0]]:
+    if sampled != sorted(sampled) or not sampled[found[3][0]]:
         raise ValueError("the instructions for sampled tokens only are no tail of the program")
 
 
@@ -115,7 +119,7 @@ def _image_parts(op: isa.Instruction, shape: DraftShape) -> list[Extent]:
     """What it reads of the weight image."""
     if isinstance(op, isa.NormQuant):
         return [_part(op.gamma_beat, 2 * op.width)]
-    if isinstance(op, isa.RopeKv):
+    if isinstance(op, isa.RopeRow):
         return [_part(op.rope_beat, 2 * shape.max_context_tokens * op.head_dim)]
     if not isinstance(op, isa.Embed | isa.MatMul | isa.Head):
         return []

@@ -11,6 +11,7 @@ from fpga.program import isa
 from fpga.program.bounds import matmul_bound
 from fpga.program.layout import (
     BEAT_BYTES,
+    VECTOR_ALIGN_WORDS,
     Int4Matrix,
     Int8Matrix,
     align,
@@ -134,10 +135,11 @@ def vector_map(shape: DraftShape) -> VectorMap:
     """Residual first; attention's and the MLP's vectors share what follows, never alive at once."""
     q_words = shape.num_heads * shape.head_dim
     kv_words = shape.num_kv_heads * shape.head_dim
-    base = shape.hidden_size
-    attention = base + q_words + 2 * kv_words
-    up = base + shape.intermediate_size
-    size = max(attention + q_words, up + shape.intermediate_size)
+    base = align(shape.hidden_size, VECTOR_ALIGN_WORDS)
+    attention = base + align(q_words + 2 * kv_words, VECTOR_ALIGN_WORDS)
+    up = base + align(shape.intermediate_size, VECTOR_ALIGN_WORDS)
+    end = max(attention + q_words, up + shape.intermediate_size)
+    size = align(end, VECTOR_ALIGN_WORDS)
     return VectorMap(residual=0, qkv=base, attention=attention, gate=base, up=up, size=size)
 
 
@@ -174,8 +176,9 @@ def compile_llama(
     head = _emit_embedding(out, checkpoint, target_vocab_size)
     report(1, steps)
     rope_beat = out.image.add("rope", "rope", rope_table(shape).tobytes())
+    out.emit("rope_row", isa.RopeRow(rope_beat=rope_beat, head_dim=shape.head_dim))
     for layer in range(shape.num_layers):
-        _emit_layer(out, read_layer(checkpoint, shape, layer), layer=layer, rope_beat=rope_beat)
+        _emit_layer(out, read_layer(checkpoint, shape, layer), layer=layer)
         report(2 + layer, steps)
     _emit_head(out, checkpoint, head)
     report(steps, steps)
@@ -272,7 +275,7 @@ def _emit_matmul(
     )
 
 
-def _emit_layer(out: Compiled, weights: LayerWeights, *, layer: int, rope_beat: int) -> None:
+def _emit_layer(out: Compiled, weights: LayerWeights, *, layer: int) -> None:
     shape, vectors = out.shape, vector_map(out.shape)
     name = f"L{layer:02d}"
     # A token that only fills the cache is done once the last layer has its keys and values.
@@ -286,7 +289,6 @@ def _emit_layer(out: Compiled, weights: LayerWeights, *, layer: int, rope_beat: 
         num_heads=shape.num_heads,
         num_kv_heads=shape.num_kv_heads,
         head_dim=shape.head_dim,
-        rope_beat=rope_beat,
     )
     out.emit(f"{name}.rope_kv", rope)
     attend = isa.Attention(
@@ -311,9 +313,8 @@ def _emit_layer(out: Compiled, weights: LayerWeights, *, layer: int, rope_beat: 
 def _emit_mlp(out: Compiled, name: str, weights: LayerWeights, *, sampled: bool) -> None:
     vectors = vector_map(out.shape)
     _emit_norm(out, f"{name}.mlp_norm", weights.mlp_norm, sampled=sampled)
-    _emit_matmul(
-        out, f"{name}.gate_up", weights.gate_up, vec=vectors.gate, add=False, sampled=sampled
-    )
+    _emit_matmul(out, f"{name}.gate", weights.gate, vec=vectors.gate, add=False, sampled=sampled)
+    _emit_matmul(out, f"{name}.up", weights.up, vec=vectors.up, add=False, sampled=sampled)
     gate = isa.SiluGate(
         gate_vec=vectors.gate,
         up_vec=vectors.up,

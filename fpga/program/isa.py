@@ -19,7 +19,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from hetero.core.errors import ArtefactError
 
-ISA_VERSION: Final = 1
+ISA_VERSION: Final = 2
 INSTRUCTION_WORDS: Final = 16
 INSTRUCTION_BYTES: Final = 4 * INSTRUCTION_WORDS
 FLAG_SAMPLED: Final = 1 << 8
@@ -116,6 +116,8 @@ class RopeKv(Base):
     """Rotate q and k, quantise all heads, append k and v to the cache (docs: ROPE_KV).
 
     ``in_vec`` holds q, k and v one after the other. The quantised q goes to the query register.
+    Elements 2i and 2i + 1 of a head are turned against each other by pair i of the lane's RoPE
+    row (``RopeRow``).
     """
 
     opcode: ClassVar[int] = 5
@@ -126,7 +128,6 @@ class RopeKv(Base):
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    rope_beat: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,8 +188,18 @@ class Draw(Base):
     logit_frac: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeRow(Base):
+    """Fetch the token's row of the RoPE table, for every ROPE_KV that follows (docs: ROPE_ROW)."""
+
+    opcode: ClassVar[int] = 10
+
+    rope_beat: int
+    head_dim: int
+
+
 Instruction: TypeAlias = (
-    End | Embed | NormQuant | Quant | MatMul | RopeKv | Attention | SiluGate | Head | Draw
+    End | Embed | NormQuant | Quant | MatMul | RopeKv | Attention | SiluGate | Head | Draw | RopeRow
 )
 
 INSTRUCTION_TYPES: Final[tuple[type[Instruction], ...]] = (
@@ -202,6 +213,7 @@ INSTRUCTION_TYPES: Final[tuple[type[Instruction], ...]] = (
     SiluGate,
     Head,
     Draw,
+    RopeRow,
 )
 
 _BY_OPCODE: Final = {kind.opcode: kind for kind in INSTRUCTION_TYPES}

@@ -28,6 +28,8 @@ INT4_TILE_ROWS: Final = 4
 INT8_TILE_ROWS: Final = 2
 CHUNK_BEATS: Final = 16
 """Weight beats that share one beat of group scales."""
+VECTOR_ALIGN_WORDS: Final = 128
+"""Vectors begin at multiples of this: four elements on each of up to 32 memory ports."""
 
 
 class Int4Matrix(NamedTuple):

@@ -33,7 +33,8 @@ class LayerWeights:
     qkv: F32
     attention_out: F32
     mlp_norm: F32
-    gate_up: F32
+    gate: F32
+    up: F32
     mlp_out: F32
 
 
@@ -165,14 +166,25 @@ def read_layer(checkpoint: Checkpoint, shape: DraftShape, layer: int) -> LayerWe
     value = load("self_attn.v_proj", kv_rows, hidden)
     return LayerWeights(
         input_norm=load("input_layernorm", hidden),
-        qkv=np.concatenate([query, key, value]),
+        qkv=np.concatenate(
+            [_neighbours(query, shape.head_dim), _neighbours(key, shape.head_dim), value]
+        ),
         attention_out=load("self_attn.o_proj", hidden, q_rows),
         mlp_norm=load("post_attention_layernorm", hidden),
-        gate_up=np.concatenate(
-            [load("mlp.gate_proj", ff, hidden), load("mlp.up_proj", ff, hidden)]
-        ),
+        gate=load("mlp.gate_proj", ff, hidden),
+        up=load("mlp.up_proj", ff, hidden),
         mlp_out=load("mlp.down_proj", hidden, ff),
     )
+
+
+def _neighbours(rows_oi: F32, head_dim: int) -> F32:
+    """Reorder each head so that the rows that RoPE turns against each other are neighbours.
+
+    Hugging Face pairs row i of a head with i + head_dim / 2. Queries and keys are reordered alike,
+    so that their products stay what they were.
+    """
+    halves = rows_oi.reshape(-1, 2, head_dim // 2, rows_oi.shape[1])
+    return halves.swapaxes(1, 2).reshape(rows_oi.shape)
 
 
 def read_d2t(checkpoint: Checkpoint, shape: DraftShape) -> NDArray[np.int64] | None:

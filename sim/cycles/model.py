@@ -72,6 +72,7 @@ class CycleModel:
             isa.NormQuant: self._vector,
             isa.Quant: self._vector,
             isa.MatMul: self._matmul,
+            isa.RopeRow: self._rope_row,
             isa.RopeKv: self._rope_kv,
             isa.Attention: self._attention,
             isa.SiluGate: self._vector,
@@ -144,6 +145,9 @@ class CycleModel:
         line.stream = arrived
         line.now = max(arrived, consumed)
         line.bytes_read += size
+
+    def _rope_row(self, op: isa.RopeRow, rows: Pass, line: _Timeline) -> None:
+        """Known with the position and read ahead: costs nothing here."""
 
     def _rope_kv(self, op: isa.RopeKv, rows: Pass, line: _Timeline) -> None:
         heads = op.num_heads + 2 * op.num_kv_heads

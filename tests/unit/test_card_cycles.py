@@ -88,7 +88,7 @@ def small_draft(hidden=256):
         embed(hidden),
         norm(hidden),
         matmul(12 * 32, hidden),
-        isa.RopeKv(in_vec=0, in_frac=16, layer=0, rope_beat=0, **heads),
+        isa.RopeKv(in_vec=0, in_frac=16, layer=0, **heads),
         attention(**heads),
         isa.Quant(in_vec=0, width=hidden, in_frac=16),
         matmul(hidden, hidden),
