@@ -29,10 +29,17 @@ def options(ports, lanes, attn_heads, attn_bytes, **settings):
         "MAX_HEADS": max(sizes["heads"], 2),
         "MAX_KV_HEADS": sizes["kv_heads"],
         "MAX_HEAD_DIM": sizes.pop("max_head_dim", sizes["head_dim"]),
-        "WORD_BITS": 9,
+        "WORD_BITS": 10,
     }
     shape.pop("max_head_dim", None)
     return {"parameters": parameters, "environment": {"HETERO_ATTENTION": json.dumps(shape)}}
+
+
+def _run_unit(testcase, chosen):
+    defines = ["HETERO_ASSERT"]
+    run_bench(
+        "attention_unit", "bench_attention_unit", testcase=testcase, defines=defines, **chosen
+    )
 
 
 QUICK = {
@@ -46,7 +53,19 @@ QUICK = {
 
 @pytest.mark.parametrize("name", QUICK)
 def test_attention_unit(name):
-    run_bench("attention_unit", "bench_attention_unit", defines=["HETERO_ASSERT"], **QUICK[name])
+    _run_unit("random_passes", QUICK[name])
+
+
+SPEED = {
+    "one port, two sets": options(1, 1, 2, 16, gaps=0),
+    "four ports": options(4, 1, 3, 64, gaps=0, head_dim=64, context=64),
+    "two chunks": options(1, 1, 3, 64, gaps=0, head_dim=128),
+}
+
+
+@pytest.mark.parametrize("name", SPEED)
+def test_attention_takes_its_cycles(name):
+    _run_unit("full_speed", SPEED[name])
 
 
 @pytest.mark.rtl_sweep
@@ -59,7 +78,7 @@ def test_attention_unit_sweep(head_dim, group, ports, lanes, attn_heads, attn_by
     kv_heads = 3 if head_dim == 32 else 1
     sizes = {"heads": group * kv_heads, "kv_heads": kv_heads, "head_dim": head_dim}
     chosen = options(ports, lanes, attn_heads, attn_bytes, passes=6, **sizes, **scales)
-    run_bench("attention_unit", "bench_attention_unit", defines=["HETERO_ASSERT"], **chosen)
+    _run_unit("random_passes", chosen)
 
 
 BUGS = {
@@ -75,7 +94,9 @@ BUGS = {
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_noticed(bug):
-    expect_caught("attention_unit", "bench_attention_unit", bug=bug, **BUGS[bug])
+    expect_caught(
+        "attention_unit", "bench_attention_unit", bug=bug, testcase="random_passes", **BUGS[bug]
+    )
 
 
 ROPE = [(1, 32, 0), (1, 64, 0.6), (4, 64, 0), (8, 128, 0.6), (32, 32, 0.6), (32, 64, 0)]
