@@ -269,5 +269,6 @@ module command_unit #(
             held <= 1'b0;
         end
     end
+    wire unused = &{1'b0, lane_index, lane_word, token_into, token_address, token_words};
 endmodule
 `default_nettype wire

@@ -107,17 +107,22 @@ module pass_scheduler #(
     // relations between rows of the finished pass
     logic [LANES-1:0] leader;
     logic [LANES*LANES-1:0] group, visible;
+    wire [LANES*20-1:0] lo;
     for (genvar r = 0; r < LANES; r++) begin : g_row
         wire [31:0] mask = ancestors[r*32 +: 32];
         wire tree = first_pass && mask != 32'd0;
-        wire [LANES-1:0] same, seen;
+        wire [LANES-1:0] same, seen, in_window;
+        wire [19:0] own = position[r*20 +: 20];
+        assign lo[r*20 +: 20] = cmd_window != 20'd0 && own >= cmd_window
+            ? own + 20'd1 - cmd_window : 20'd0;
         for (genvar m = 0; m < LANES; m++) begin : g_other
             assign same[m] = rows[r] && rows[m] && row_lane[m*8 +: 8] == row_lane[r*8 +: 8];
+            assign in_window[m] = position[m*20 +: 20] >= lo[r*20 +: 20];
             assign seen[m] = rows[r] && rows[m]
 `ifdef BUG_PASS_SCHEDULER_1
                 && (m == r || same[m]);
 `else
-                && (m == r || (tree ? mask[row_lane[m*8 +: 5]] : same[m] && m < r));
+                && (m == r || (in_window[m] && (tree ? mask[row_lane[m*8 +: 5]] : same[m] && m < r)));
 `endif
         end
         assign group[r*LANES +: LANES] = same;
@@ -193,11 +198,8 @@ module pass_scheduler #(
                 pass_tail_slot <= tail_slot;
                 pass_token_word <= token_word;
                 pass_lane <= row_lane;
-                for (int r = 0; r < LANES; r++) begin
-                    pass_lo[r*20 +: 20] <= cmd_window != 20'd0 && position[r*20 +: 20] >= cmd_window
-                        ? position[r*20 +: 20] + 20'd1 - cmd_window : 20'd0;
-                    pass_step[r*16 +: 16] <= seal_step;
-                end
+                pass_lo <= lo;
+                for (int r = 0; r < LANES; r++) pass_step[r*16 +: 16] <= seal_step;
                 rows <= '0;
                 filled <= 8'd0;
                 room <= 8'(LANES);

@@ -120,5 +120,6 @@ module program_store #(
             load_ok <= 1'b0;
         end
     end
+    wire unused = &{1'b0, planner_pc, sequencer_pc, header};
 endmodule
 `default_nettype wire

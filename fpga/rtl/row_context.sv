@@ -129,5 +129,6 @@ module row_context #(
             coming <= 1'b0;
         end
     end
+    wire unused = &{1'b0, drawn_row};
 endmodule
 `default_nettype wire

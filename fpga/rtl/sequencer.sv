@@ -134,8 +134,12 @@ module sequencer #(
             ports_left <= is_matmul || is_head ? '1 : '0;
             embed_left <= is_embed;
             draw_left <= is_draw;
+`ifdef BUG_SEQUENCER_1
+            op_use_absmax <= covers && covered_word == w1;
+`else
             op_use_absmax <= covers && covered_word == w1 && covered_words == w2
                 && w3 == w2 << VEC_BITS;
+`endif
             if (writes) begin
                 covers <= is_matmul || written[VEC_BITS-1:0] == '0;
                 covered_word <= is_matmul ? w7 : w5;
@@ -171,7 +175,11 @@ module sequencer #(
     wire rope_ends = state == S_RUN && op_word[7:0] == `OP_ROPEKV && complete && settled;
     always_ff @(posedge clk) begin
         if (rope_ends) rope_count <= rope_count + 32'd1;
+`ifdef BUG_SEQUENCER_2
+        if (rope_ends || rope_count == kv_done_count) quiet <= 3'd0;
+`else
         if (!writes_idle || rope_ends || rope_count == kv_done_count) quiet <= 3'd0;
+`endif
         else if (quiet == 3'(QUIET)) kv_done_count <= rope_count;
         else quiet <= quiet + 3'd1;
         if (rst || run_clear) begin

@@ -63,7 +63,9 @@ def expected(lanes, width, window):
             tree = number == 0 and lane.ancestor_mask != 0
             same = [m for m, other in enumerate(rows) if other.lane == row.lane]
             above = [m for m, x in enumerate(rows) if lane.ancestor_mask >> x.lane & 1]
+            low = max(0, row.position + 1 - window) if window else 0
             seen = above if tree else [m for m in same if m < at]
+            seen = [m for m in seen if m == at or rows[m].position >= low]
             first = rows[firsts[row.lane]].position
             drawn = row.position - lane.start - len(lane.token_ids) + 1
             feedback = reads <= sum(len(p) for p in passes)
@@ -71,7 +73,7 @@ def expected(lanes, width, window):
                 {
                     "pass_lane": row.lane,
                     "pass_position": row.position,
-                    "pass_lo": max(0, row.position + 1 - window) if window else 0,
+                    "pass_lo": low,
                     "pass_mem_len": min(first, lane.prefix_len) if tree else first,
                     "pass_prefix_len": lane.prefix_len,
                     "pass_slot": lane.slot,

@@ -7,6 +7,7 @@
 // Arguments end in _i and variables in _v, so that they hide no signal of the module.
 
 /* verilator lint_off UNUSEDSIGNAL */
+/* verilator lint_off VARHIDDEN */
 // The shift of every rnd: a 32-bit operand clamped to -7..62.
 function automatic logic signed [6:0] clamp_shift(input logic signed [31:0] shift_i);
     if (shift_i < -32'sd7) clamp_shift = -7'sd7;
@@ -140,4 +141,5 @@ function automatic logic [15:0] norm16_mantissa(input logic [63:0] x_i, input lo
     end
 endfunction
 
+/* verilator lint_on VARHIDDEN */
 /* verilator lint_on UNUSEDSIGNAL */
