@@ -17,17 +17,26 @@ _MAX_TOKENS: Final = 64
 """Query tokens taken at once: bounds the memory of the score matrix, changes no result."""
 
 
-def attend(query: Quantised, kv: tuple[Quantised, Quantised], *, start: int, out_frac: int) -> I64:
+def attend(
+    query: Quantised,
+    kv: tuple[Quantised, Quantised],
+    *,
+    start: int,
+    out_frac: int,
+    window: int = 0,
+) -> I64:
     """Outputs [n, head, head_dim] of tokens at positions start, start + 1, ...
 
     ``query``: [n, head, head_dim]. ``kv``: keys and values [kv_head, start + n, head_dim].
+    ``window``: how many positions a token sees, its own included; 0: all.
     """
     parts = []
     for i in range(0, query.quant.shape[0], _MAX_TOKENS):
         part = query.at(slice(i, i + _MAX_TOKENS))
         length = start + i + part.quant.shape[0]
         keys, values = (x.at(slice(None), slice(length)) for x in kv)
-        seen_nc = np.arange(length) <= start + i + np.arange(part.quant.shape[0])[:, None]
+        age_nc = start + i + np.arange(part.quant.shape[0])[:, None] - np.arange(length)
+        seen_nc = (age_nc >= 0) & (age_nc < (window or length))
         weights = _weights(part, keys, seen_nc)
         parts.append(_mix(weights, values, seen_nc, out_frac))
     return np.concatenate(parts)

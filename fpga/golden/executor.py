@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpga.golden.attention import attend
-from fpga.golden.draw import CONFIDENCE_ONE, DrawKey, draw, inverse_temperature
+from fpga.golden.draw import CONFIDENCE_ONE, DrawKey, Drawn, draw_top, inverse_temperature
 from fpga.golden.embed import embed
 from fpga.golden.fixed import I64, saturate32
 from fpga.golden.head import Candidates, top_candidates
-from fpga.golden.kv_cache import KvCache
+from fpga.golden.kv_cache import KvCache, joined
+from fpga.golden.lanes import Place, ancestors, check_start, first_seen, is_tree, place
 from fpga.golden.matmul import accumulate, drain, folded
 from fpga.golden.norm import norm_quant
 from fpga.golden.quantise import Quantised, quantise
@@ -25,8 +26,7 @@ from fpga.golden.silu_gate import silu_gate
 from fpga.program import isa
 from fpga.program.artefact import Artefact
 from fpga.program.layout import unpack_int4, unpack_int8
-from hetero.core.errors import CardError
-from hetero.core.types import LaneResult, LaneWork
+from hetero.core.types import DraftCandidate, LaneResult, LaneWork
 
 CHUNK_TOKENS: Final = 128
 
@@ -38,7 +38,8 @@ Observer = Callable[["Checkpoint"], None]
 class Checkpoint:
     """What one instruction left behind, for comparing with simulator and RTL.
 
-    ``values``: integer arrays whose first axis are the tokens at ``start``, ``start`` + 1, ...
+    ``slot``: that which the tokens write to. ``values``: integer arrays whose first axis are the
+    tokens at ``start``, ``start`` + 1, ...
     """
 
     slot: int
@@ -49,27 +50,36 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class _Rows:
-    """State of some consecutive tokens of a lane while they go through the program."""
+    """State of some tokens while they go through the program together.
 
-    slot: int
-    start: int
+    They are consecutive ones of one lane, or, with ``ancestors``, the nodes of a tree: then each
+    row sees memory below its ``prefix_len`` and those nodes.
+    """
+
+    places: tuple[Place, ...]
     token_ids: tuple[int, ...]
     vectors_nw: I64
+    window: int = 0
     keys: tuple[DrawKey, ...] = ()
+    ancestors: tuple[tuple[Place, ...], ...] = ()
     act: Quantised | None = None
     query: Quantised | None = None
+    rope_nj2: NDArray[np.int16] | None = None
     logits_nv: I64 | None = None
     candidates: list[Candidates] = field(default_factory=list)
-    drawn: list[tuple[int, int]] = field(default_factory=list)
+    drawn: list[Drawn] = field(default_factory=list)
 
     def keep_last(self, count: int) -> None:
         """Drop the leading tokens, whose program ends here."""
-        dropped = len(self.token_ids) - count
-        self.start += dropped
-        self.token_ids = self.token_ids[dropped:]
-        self.vectors_nw = self.vectors_nw[dropped:]
-        self.act = self.act and self.act.at(slice(dropped, None))
-        self.query = self.query and self.query.at(slice(dropped, None))
+        kept = slice(len(self.token_ids) - count, None)
+        self.places = self.places[kept]
+        self.ancestors = self.ancestors[kept]
+        self.token_ids = self.token_ids[kept]
+        self.vectors_nw = self.vectors_nw[kept]
+        self.act = self.act and self.act.at(kept)
+        self.query = self.query and self.query.at(kept)
+        if self.rope_nj2 is not None:
+            self.rope_nj2 = self.rope_nj2[kept]
 
 
 @dataclass(slots=True)
@@ -86,15 +96,30 @@ class GoldenExecutor:
         self.kv = KvCache(artefact.kv_layout(num_slots, max_context_tokens))
         self._matrices: dict[int, _Matrix] = {}
         self._observe: Observer | None = None
+        self._logit_frac = next(
+            op.logit_frac for op in artefact.program if isinstance(op, isa.Draw)
+        )
 
-    def run(self, lanes: Sequence[LaneWork], observe: Observer | None = None) -> list[LaneResult]:
-        """One start of the card. CardError for work that a card could not take."""
-        if len({work.slot for work in lanes}) != len(lanes):
-            raise CardError("two lanes name one slot. Give each slot one lane a start.")
-        for work in lanes:
-            self._check(work)
+    def run(
+        self,
+        lanes: Sequence[LaneWork],
+        observe: Observer | None = None,
+        *,
+        window: int = 0,
+    ) -> list[LaneResult]:
+        """One start of the card. CardError for work that a card could not take.
+
+        ``window``: how many positions a token sees, its own included; 0: all.
+        """
+        check_start(lanes, self.kv.layout, self.artefact.shape.vocab_size)
         self._observe = observe
-        return [self._run_lane(work) for work in lanes]
+        tree = self._read_tree(lanes, window) if is_tree(lanes) else None
+        results = []
+        for index, work in enumerate(lanes):
+            drawn = self._read_chain(work, window) if tree is None else tree[index]
+            drawn = drawn + self._feed_back(work, drawn, window)
+            results.append(_result(work, drawn, self._logit_frac))
+        return results
 
     def logits(self, slot: int, token_ids: Sequence[int], *, num_last: int | None = None) -> I64:
         """Integer logits [token, head row] after each token of a sequence read from position 0.
@@ -104,51 +129,54 @@ class GoldenExecutor:
         first = len(token_ids) - (len(token_ids) if num_last is None else num_last)
         parts = []
         for start in range(0, len(token_ids), CHUNK_TOKENS):
-            rows = self._rows(slot, start, tuple(token_ids[start : start + CHUNK_TOKENS]))
-            end = start + len(rows.token_ids)
+            tokens = tuple(token_ids[start : start + CHUNK_TOKENS])
+            end = start + len(tokens)
+            rows = self._rows([Place(i, slot, slot, 0) for i in range(start, end)], tokens)
             self._execute(rows, num_sampled=min(max(end - first, 0), len(rows.token_ids)))
             if rows.logits_nv is not None:
                 parts.append(rows.logits_nv)
         return np.concatenate(parts)
 
-    def _check(self, work: LaneWork) -> None:
-        kv = self.kv.layout
-        end = work.start + len(work.token_ids) + max(work.num_draft_tokens - 1, 0)
-        vocab_size = self.artefact.shape.vocab_size
-        if not 0 <= work.slot < kv.num_slots:
-            raise CardError(f"slot {work.slot}: this card has slots 0..{kv.num_slots - 1}.")
-        if work.start < 0 or not work.token_ids or end > kv.context_tokens:
-            raise CardError(
-                f"slot {work.slot}: positions {work.start}..{end - 1} with {len(work.token_ids)} "
-                f"tokens to read; a slot holds {kv.context_tokens} and needs one to read."
-            )
-        if not all(0 <= token < vocab_size for token in work.token_ids):
-            raise CardError(f"slot {work.slot}: a token outside 0..{vocab_size - 1}.")
+    def _rows(self, places: Sequence[Place], token_ids: Sequence[int], window: int = 0) -> _Rows:
+        vectors_nw = np.zeros((len(places), self.artefact.manifest.vector_words), dtype=np.int64)
+        return _Rows(tuple(places), tuple(token_ids), vectors_nw, window)
 
-    def _rows(self, slot: int, start: int, token_ids: tuple[int, ...]) -> _Rows:
-        words = self.artefact.manifest.vector_words
-        return _Rows(slot, start, token_ids, np.zeros((len(token_ids), words), dtype=np.int64))
-
-    def _run_lane(self, work: LaneWork) -> LaneResult:
-        drafts = work.num_draft_tokens
+    def _read_chain(self, work: LaneWork, window: int) -> list[Drawn]:
+        """Read an ordinary lane's tokens; the draw behind the last one."""
         for i in range(0, len(work.token_ids), CHUNK_TOKENS):
             tokens = work.token_ids[i : i + CHUNK_TOKENS]
             last = i + len(tokens) == len(work.token_ids)
-            rows = self._rows(work.slot, work.start + i, tokens)
+            begin = work.start + i
+            places = [place(work, j) for j in range(begin, begin + len(tokens))]
+            rows = self._rows(places, tokens, window)
             rows.keys = (_key(work, 0),)
-            self._execute(rows, num_sampled=int(last and drafts > 0))
-        drawn = rows.drawn
+            self._execute(rows, num_sampled=int(last and work.num_draft_tokens > 0))
+        return rows.drawn
+
+    def _read_tree(self, lanes: Sequence[LaneWork], window: int) -> list[list[Drawn]]:
+        """Read all nodes of a tree at once; for each lane its draw."""
+        order = sorted(range(len(lanes)), key=lambda i: lanes[i].num_draft_tokens > 0)
+        ordered = [lanes[i] for i in order]
+        places = [place(work, work.start) for work in ordered]
+        rows = self._rows(places, [work.token_ids[0] for work in ordered], window)
+        rows.ancestors = tuple(ancestors(lanes, i) for i in order)
+        sampled = [i for i in order if lanes[i].num_draft_tokens > 0]
+        rows.keys = tuple(_key(lanes[i], 0) for i in sampled)
+        self._execute(rows, num_sampled=len(sampled))
+        drawn = dict(zip(sampled, rows.drawn, strict=True))
+        return [[drawn[i]] if i in drawn else [] for i in range(len(lanes))]
+
+    def _feed_back(self, work: LaneWork, drawn: Sequence[Drawn], window: int) -> list[Drawn]:
+        """Draft on from a lane's first draw."""
         position = work.start + len(work.token_ids)
-        for step in range(1, drafts):
-            rows = self._rows(work.slot, position + step - 1, (drawn[-1][0],))
+        more: list[Drawn] = []
+        for step in range(1, work.num_draft_tokens):
+            token = int([*drawn, *more][-1].target_id[0])
+            rows = self._rows([place(work, position + step - 1)], [token], window)
             rows.keys = (_key(work, step),)
             self._execute(rows, num_sampled=1)
-            drawn += rows.drawn
-        return LaneResult(
-            slot=work.slot,
-            token_ids=tuple(token for token, _ in drawn),
-            confidence=tuple(confidence / CONFIDENCE_ONE for _, confidence in drawn),
-        )
+            more += rows.drawn
+        return more
 
     def _execute(self, rows: _Rows, *, num_sampled: int) -> None:
         """Take rows through the program; the last ``num_sampled`` of them to its end."""
@@ -159,14 +187,23 @@ class GoldenExecutor:
                 rows.keep_last(num_sampled)
             values = self._step(instruction, rows)
             if self._observe is not None:
-                label = self.artefact.manifest.labels[index]
-                self._observe(Checkpoint(rows.slot, rows.start, label, values))
+                self._report(self._observe, self.artefact.manifest.labels[index], rows, values)
+
+    def _report(self, observe: Observer, label: str, rows: _Rows, values: Values) -> None:
+        """One checkpoint; for a tree, whose rows are not consecutive, one a row."""
+        count = len(rows.places)
+        step = 1 if rows.ancestors else count
+        for i in range(0, count, step):
+            part = {name: array[i : i + step] for name, array in values.items()}
+            observe(Checkpoint(rows.places[i].write_slot, rows.places[i].position, label, part))
 
     def _step(self, instruction: isa.Instruction, rows: _Rows) -> Values:
         """Execute one instruction; returns what it left behind."""
         match instruction:
             case isa.Embed():
                 return self._embed(instruction, rows)
+            case isa.RopeRow():
+                return self._rope_row(instruction, rows)
             case isa.NormQuant():
                 return self._norm_quant(instruction, rows)
             case isa.Quant():
@@ -223,32 +260,61 @@ class GoldenExecutor:
         size = heads * op.head_dim
         values = rows.vectors_nw[:, op.in_vec : op.in_vec + size].reshape(-1, heads, op.head_dim)
         turned = op.num_heads + op.num_kv_heads
-        table = self._rope_rows(op, rows.start, len(rows.token_ids))
+        assert rows.rope_nj2 is not None, "no RoPE row"
+        rotated = rotate(values[:, :turned], rows.rope_nj2)
         quantised = quantise(
-            np.concatenate([rotate(values[:, :turned], table), values[:, turned:]], axis=1),
+            np.concatenate([rotated, values[:, turned:]], axis=1),
             op.in_frac,
         )
         every = slice(None)
         rows.query = quantised.at(every, slice(op.num_heads))
         keys = quantised.at(every, slice(op.num_heads, turned))
         new_values = quantised.at(every, slice(turned, None))
-        self.kv.append(rows.slot, op.layer, rows.start, (keys, new_values))
+        self._append(rows, op.layer, (keys, new_values))
         return quantised._asdict()
 
-    def _rope_rows(self, op: isa.RopeKv, start: int, count: int) -> NDArray[np.int16]:
-        row_bytes = 2 * op.head_dim
-        raw = self.artefact.region_from(op.rope_beat)[
-            start * row_bytes : (start + count) * row_bytes
-        ]
-        table: NDArray[np.int16] = raw.view("<i2").reshape(count, op.head_dim // 2, 2)
-        return table
+    def _append(self, rows: _Rows, layer: int, kv: tuple[Quantised, Quantised]) -> None:
+        """Consecutive rows at once, a tree's one by one."""
+        count = len(rows.places)
+        step = 1 if rows.ancestors else count
+        for i in range(0, count, step):
+            keys, values = (x.at(slice(i, i + step)) for x in kv)
+            at = rows.places[i]
+            self.kv.append(at.write_slot, layer, at.position, (keys, values))
+
+    def _rope_row(self, op: isa.RopeRow, rows: _Rows) -> Values:
+        positions = [at.position for at in rows.places]
+        raw = self.artefact.region_from(op.rope_beat)[: 2 * op.head_dim * (max(positions) + 1)]
+        rows.rope_nj2 = raw.view("<i2").reshape(-1, op.head_dim // 2, 2)[positions]
+        return {}
 
     def _attention(self, op: isa.Attention, rows: _Rows) -> Values:
         assert rows.query is not None, "no query to attend with"
-        count = len(rows.token_ids)
-        kv = self.kv.read(rows.slot, op.layer, rows.start + count)
-        out = attend(rows.query, kv, start=rows.start, out_frac=op.out_frac)
-        return _store(rows, op.out_vec, out.reshape(count, -1))
+        if rows.ancestors:
+            parts = [self._attend_node(op, rows, i) for i in range(len(rows.places))]
+            out = np.concatenate(parts)
+        else:
+            first, last = rows.places[0], rows.places[-1]
+            slots = (first.slot, first.write_slot)
+            kv = self.kv.read_split(slots, op.layer, first.prefix_len, last.position + 1)
+            start, window = first.position, rows.window
+            out = attend(rows.query, kv, start=start, out_frac=op.out_frac, window=window)
+        return _store(rows, op.out_vec, out.reshape(len(rows.places), -1))
+
+    def _attend_node(self, op: isa.Attention, rows: _Rows, index: int) -> I64:
+        """A tree's row: memory below the prefix, then what it sees of this start."""
+        assert rows.query is not None, "no query to attend with"
+        at = rows.places[index]
+        first = first_seen(at.position, rows.window)
+        prefix = self.kv.read(at.slot, op.layer, min(at.prefix_len, at.position))
+        seen = [tuple(x.at(slice(None), slice(first, None)) for x in prefix)]
+        for node in rows.ancestors[index]:
+            if node.position >= first:
+                kv = self.kv.read(node.write_slot, op.layer, node.position + 1)
+                seen.append(tuple(x.at(slice(None), slice(node.position, None)) for x in kv))
+        keys, values = (joined(parts) for parts in zip(*seen, strict=True))
+        query = rows.query.at(slice(index, index + 1))
+        return attend(query, (keys, values), start=keys.quant.shape[1] - 1, out_frac=op.out_frac)
 
     def _silu_gate(self, op: isa.SiluGate, rows: _Rows) -> Values:
         gate, up = (rows.vectors_nw[:, vec : vec + op.width] for vec in (op.gate_vec, op.up_vec))
@@ -268,8 +334,9 @@ class GoldenExecutor:
     def _draw(self, op: isa.Draw, rows: _Rows) -> Values:
         # Scoring runs have no key: they want the logits only.
         pairs = zip(rows.candidates, rows.keys, strict=False)
-        rows.drawn = [draw(candidates, key, op.logit_frac) for candidates, key in pairs]
-        return {"drawn": np.array(rows.drawn, dtype=np.int64)}
+        rows.drawn = [draw_top(candidates, key, op.logit_frac) for candidates, key in pairs]
+        tokens = [(best.target_id[0], best.confidence[0]) for best in rows.drawn]
+        return {"drawn": np.array(tokens, dtype=np.int64).reshape(-1, 2)}
 
     def _matrix(self, beat: int, size: tuple[int, int], weight_bits: int) -> _Matrix:
         if beat not in self._matrices:
@@ -277,6 +344,24 @@ class GoldenExecutor:
             packed = (unpack_int4 if weight_bits == 4 else unpack_int8)(region, *size)
             self._matrices[beat] = _Matrix(folded(packed), packed.mantissa_o)
         return self._matrices[beat]
+
+
+def _result(work: LaneWork, drawn: Sequence[Drawn], logit_frac: int) -> LaneResult:
+    top = tuple(_candidates(best, logit_frac) for best in drawn)
+    return LaneResult(
+        slot=work.slot,
+        token_ids=tuple(best[0].token_id for best in top),
+        confidence=tuple(best[0].confidence for best in top),
+        top=top,
+    )
+
+
+def _candidates(best: Drawn, logit_frac: int) -> tuple[DraftCandidate, ...]:
+    columns = (column.tolist() for column in best)
+    return tuple(
+        DraftCandidate(token, confidence / CONFIDENCE_ONE, logit / (1 << logit_frac))
+        for token, confidence, logit in zip(*columns, strict=True)
+    )
 
 
 def _key(work: LaneWork, step: int) -> DrawKey:

@@ -1,5 +1,6 @@
 """The KV cache as it lies in card memory: fpga.program.layout.KvLayout, byte for byte."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -10,6 +11,14 @@ from fpga.golden.quantise import Quantised
 from fpga.program.layout import KvLayout
 
 _KINDS: Final = 2  # keys, values
+
+
+def joined(parts: Sequence[Quantised]) -> Quantised:
+    """One after another along the positions, the second axis."""
+    quant, mantissa, exponent = (
+        np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True)
+    )
+    return Quantised(quant, mantissa, exponent)
 
 
 class KvCache:
@@ -31,6 +40,19 @@ class KvCache:
     def read(self, slot: int, layer: int, length: int) -> tuple[Quantised, Quantised]:
         """Keys and values [kv_head, length, head_dim] of the first positions."""
         keys, values = (self._read(slot, layer, kind, length) for kind in range(_KINDS))
+        return keys, values
+
+    def read_split(
+        self, slots: tuple[int, int], layer: int, prefix_len: int, length: int
+    ) -> tuple[Quantised, Quantised]:
+        """The first positions below ``prefix_len`` from slots[0], the others from slots[1]."""
+        if slots[0] == slots[1] or prefix_len >= length:
+            return self.read(slots[0], layer, length)
+        prefix = self.read(slots[0], layer, prefix_len)
+        tail = (
+            x.at(slice(None), slice(prefix_len, None)) for x in self.read(slots[1], layer, length)
+        )
+        keys, values = (joined(pair) for pair in zip(prefix, tail, strict=True))
         return keys, values
 
     def _read(self, slot: int, layer: int, kind: int, length: int) -> Quantised:

@@ -7,7 +7,7 @@ of it and adds one token of its own: *recovered* after a rejection, *bonus* afte
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NewType
+from typing import Literal, NamedTuple, NewType
 
 SequenceId = NewType("SequenceId", int)
 """Unique for the life of an engine process; never reused."""
@@ -262,6 +262,14 @@ class LaneWork:
     works. The card reads ``token_ids`` at positions ``start``.. and then, when
     ``num_draft_tokens`` > 0, drafts that many with feedback, noise counters beginning at
     ``output_index`` for the first. temperature 0 drafts greedily.
+
+    Several continuations of one sequence share its KV: positions below ``prefix_len`` lie in
+    ``slot``, those from there on in ``tail_slot``, where new ones are written too. None: ``slot``
+    itself. No two lanes of a start write to one slot.
+
+    ``ancestor_mask`` makes the lanes of a start nodes of a token tree. Each reads one token, at the
+    position of its depth, and sees the first ``prefix_len`` positions of ``slot``, itself, and what
+    lane m reads in this start for each bit m. 0: an ordinary lane.
     """
 
     slot: int
@@ -272,6 +280,22 @@ class LaneWork:
     seed: int
     choice_index: int
     temperature: float
+    tail_slot: int | None = None
+    prefix_len: int = 0
+    ancestor_mask: int = 0
+
+    @property
+    def write_slot(self) -> int:
+        """Where the KV of new positions goes."""
+        return self.slot if self.tail_slot is None else self.tail_slot
+
+
+class DraftCandidate(NamedTuple):
+    """A token that the draft considered. ``confidence``: its share, 0..1, without the noise."""
+
+    token_id: int
+    confidence: float
+    logit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,11 +303,15 @@ class LaneResult:
     """What one slot's work gave. KV is valid for start + len(read) + len(drafted) - 1 tokens.
 
     (The last drafted token has not been read back; with nothing drafted there is no - 1.)
+
+    ``top``: for each drafted token the best candidates of its draw, itself first; empty from a
+    card that does not tell.
     """
 
     slot: int
     token_ids: tuple[int, ...]
     confidence: tuple[float, ...]
+    top: tuple[tuple[DraftCandidate, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
