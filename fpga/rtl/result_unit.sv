@@ -97,7 +97,11 @@ module result_unit #(
                 quiet <= 3'd0;
             end
             default: begin
+`ifdef BUG_RESULT_UNIT_1
+                quiet <= w_valid ? 3'd0 : quiet + 3'd1;
+`else
                 quiet <= w_valid || !writes_idle ? 3'd0 : quiet + 3'd1;
+`endif
                 if (quiet == 3'(QUIET)) begin
                     state <= S_DRAWS;
                     published <= 1'b1;
