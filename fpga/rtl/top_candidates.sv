@@ -18,7 +18,7 @@ module top_candidates #(
     input  wire                 rst,
     input  wire                 start,          // pulse (start_head): forget everything
     input  wire                 active,         // lane takes part in this HEAD; else start is ignored
-    input  wire  [6:0]          num_candidates, // operand of HEAD, 1..64, stable until the next start
+    input  wire  [6:0]          num_candidates, // operand of HEAD, 1..64, taken with start
     // logits of port p at [p*32 +: 32]
     input  wire  [PORTS-1:0]    in_valid,
     output wire  [PORTS-1:0]    in_ready,
@@ -133,10 +133,11 @@ module top_candidates #(
 
   // ---- Count, end, read port.
   logic [6:0]       count;     // places in use
+  logic [6:0]       limit;     // num_candidates of this HEAD
   logic [PORTS-1:0] finished;  // port has had its port_done
   logic             open;      // a HEAD is in progress
   assign settled = seen == '0 && node_valid == '0;
-  assign held    = count < num_candidates ? count : num_candidates;
+  assign held    = count < limit ? count : limit;
 
   always_ff @(posedge clk) begin
     done <= 1'b0;
@@ -146,6 +147,7 @@ module top_candidates #(
     end else if (clear) begin
       open     <= 1'b1;
       count    <= 7'd0;
+      limit    <= num_candidates;
       finished <= '0;
     end else begin
       if (insert && stays && !count[6]) count <= count + 7'd1;

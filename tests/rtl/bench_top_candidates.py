@@ -36,7 +36,7 @@ class Head:
         dut.start.value, dut.active.value = 1, active
         dut.num_candidates.value = num_candidates
         await FallingEdge(dut.clk)
-        dut.start.value = 0
+        dut.start.value, dut.num_candidates.value = 0, 0  # an operand of HEAD only
         self.stalls = self.cycles = self.done_pulses = 0
 
     def _drive(self, offers):
