@@ -207,7 +207,7 @@ async def put(lanes, rng, kind, *, width, word, known):
     """Vectors of all lanes; with ``known`` the memories' absmax is that of exactly them."""
     vectors = [corner(rng, kind, width) for _ in range(lanes.lanes)]
     await lanes.clear_absmax()
-    await lanes.store(vectors, word, filler=0 if known else rng.choice([INT32, -7]))
+    await lanes.store(vectors, word, filler=0 if known else rng.choice([INT32, -INT32, -7]))
     if not known:
         await lanes.store([corner(rng, 1, 32)] * lanes.lanes, 200, filler=0)
     return vectors
@@ -217,7 +217,8 @@ async def put(lanes, rng, kind, *, width, word, known):
 async def quant(dut):
     lanes, rng = await device(dut)
     for run in range(RUNS):
-        width, known, active = widths(lanes, rng), rng.random() < 0.5, some_lanes(lanes, rng)
+        known, active = bool(run & 1), some_lanes(lanes, rng)
+        width = widths(lanes, rng) if known else rng.randrange(1, 160, 2)
         vectors = await put(lanes, rng, run % 5, width=width, word=3, known=known)
         words, frac = lanes.words_of(width), rng.choice([16, rng.randint(-8, 40)])
         cycles = await lanes.run(QUANT, 3, words, width, frac, active=active, use_absmax=known)
