@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from fpga.driver import buffers
 from fpga.driver.buffers import Command, LaneCommand, LaneOutcome, Result, ResultHeader
-from fpga.driver.placement import join, share_bytes
 from fpga.program import isa
 from fpga.program.layout import BEAT_BYTES
+from fpga.program.link import unlink_program
 from fpga.regmap import registers
 from hetero.core.errors import HeteroError
 from sim.bitstream import SimBitstream
@@ -23,7 +23,7 @@ from sim.calib.profile import CardProfile
 from sim.cycles.model import CycleModel
 from sim.functional.executor import FunctionalExecutor
 from sim.functional.state import KvCacheView
-from sim.functional.weights import WeightImage
+from sim.functional.weights import PortImage
 from sim.memory import DeviceMemory
 
 _IDLE: Final = registers.CTRL_IDLE | registers.CTRL_READY
@@ -127,7 +127,7 @@ class DraftKernel:
         try:
             command = self._command()
             header = replace(header, sequence=command.sequence)
-            program = self._program()
+            program = self._program(command.program_id)
             header = replace(header, artefact_sha256=program.header.sha256)
             header, lanes = self.execute(command, program, header)
         except StartError as error:
@@ -142,7 +142,7 @@ class DraftKernel:
             if not self._lane_is_valid(lane, command, program):
                 raise StartError(buffers.STATUS_BAD_LANE, index)
         executor = self._executor(command, program)
-        lanes = executor.run(command.lanes)
+        lanes = executor.run(command.lanes, window=command.window)
         report = program.cycles.start(command.lanes)
         self._words[registers.CYCLES] = report.cycles & 0xFFFFFFFF
         self._words[registers.CYCLES + 4] = report.cycles >> 32
@@ -160,7 +160,7 @@ class DraftKernel:
         limits = self._bitstream.limits
         end = lane.start + len(lane.token_ids) + max(lane.num_draft_tokens - 1, 0)
         return (
-            lane.slot < command.kv.num_slots
+            max(lane.slot, lane.write_slot) < command.kv.num_slots
             and end <= command.kv.context_tokens
             and 0 < len(lane.token_ids) <= limits.max_read_tokens
             and lane.num_draft_tokens <= limits.max_draft_tokens
@@ -191,13 +191,13 @@ class DraftKernel:
         except HeteroError as error:
             raise StartError(buffers.STATUS_BAD_COMMAND) from error
 
-    def _program(self) -> LoadedProgram:
-        """Decoded again only when the host wrote the buffer since."""
-        address = self._address(registers.PROGRAM_ADDR)
-        head = self._fetch(registers.PROGRAM_ADDR, BEAT_BYTES)
-        key = (address, self._generation(address))
-        if self._loaded is None or self._loaded[0] != key:
-            self._loaded = (key, self._decode_program(head.tobytes(), address))
+    def _program(self, program_id: int) -> LoadedProgram:
+        """Fetched again only when the command names another one than the card holds."""
+        if self._loaded is None or self._loaded[0] != program_id:
+            self._loaded = None
+            address = self._address(registers.PROGRAM_ADDR)
+            head = self._fetch(registers.PROGRAM_ADDR, BEAT_BYTES)
+            self._loaded = (program_id, self._decode_program(head.tobytes(), address))
         return self._loaded[1]
 
     def _decode_program(self, head: bytes, address: int) -> LoadedProgram:
@@ -205,11 +205,12 @@ class DraftKernel:
             header = buffers.decode_program_header(head)
             size = header.num_instructions * isa.INSTRUCTION_BYTES
             raw = self._memory.read(address + BEAT_BYTES, size).tobytes()
-            instructions = tuple(isa.decode_program(raw))
+            instructions = tuple(unlink_program(raw, header.num_ports))
         except HeteroError as error:
             raise StartError(buffers.STATUS_BAD_PROGRAM) from error
-        versions = (header.isa_version, header.arithmetic_version)
-        if versions != (self._bitstream.isa_version, self._bitstream.arithmetic_version):
+        build = self._bitstream
+        made_for = (header.isa_version, header.arithmetic_version, header.num_ports)
+        if made_for != (build.isa_version, build.arithmetic_version, len(build.port_banks)):
             raise StartError(buffers.STATUS_BAD_PROGRAM)
         rows = [op.num_rows for op in instructions if isinstance(op, isa.Embed)]
         cycles = CycleModel(instructions, self._profile)
@@ -233,8 +234,8 @@ class DraftKernel:
         weights: tuple[int, ...],
         kv: tuple[int, ...],
     ) -> FunctionalExecutor:
-        size = share_bytes(program.header.image_beats * BEAT_BYTES, len(weights))
-        image = join([self._memory.read(address, size) for address in weights])
+        size = program.header.port_beats * BEAT_BYTES
+        shares = tuple(self._memory.read(address, size) for address in weights)
         view = KvCacheView(
             memory=self._memory.data,
             base_p=np.array(kv, dtype=np.int64),
@@ -242,7 +243,7 @@ class DraftKernel:
         )
         return FunctionalExecutor(
             program.instructions,
-            WeightImage(image),
+            PortImage(shares),
             view,
             vector_words=program.header.vector_words,
         )

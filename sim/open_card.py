@@ -41,13 +41,15 @@ _WARM_UP_WORK: Final = LaneWork(
 class SimCardConfig:
     """``device``: a card of sim/calib. ``max_context_tokens`` None: what the draft was built for.
 
-    ``warm_up``: run a token at once, so that the first draft does not wait for numba.
+    ``window``: how many positions a token sees, its own included; 0: all. ``warm_up``: run a token
+    at once, so that the first draft does not wait for numba.
     """
 
     device: str = "u55c"
     artefact_path: Path
     num_slots: int = 8
     max_context_tokens: int | None = None
+    window: int = 0
     warm_up: bool = True
     wait: WaitPolicy = field(default_factory=WaitPolicy)
 
@@ -93,7 +95,10 @@ def open_on(
         start_overhead_s=device.profile.host.start_us / 1e6,
     )
     config = DriverConfig(
-        num_slots=cfg.num_slots, max_context_tokens=cfg.max_context_tokens, wait=cfg.wait
+        num_slots=cfg.num_slots,
+        max_context_tokens=cfg.max_context_tokens,
+        window=cfg.window,
+        wait=cfg.wait,
     )
     overlay = load_overlay(device, bitstream or SimBitstream.for_card(device.profile))
     card = DraftCard(overlay, artefact, identity, config=config, on_close=device.release)

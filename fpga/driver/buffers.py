@@ -2,25 +2,27 @@
 
 Everything is little-endian 32-bit words in beats of 64 bytes. One command buffer goes to the card
 and one result buffer comes back in each start, whatever the number of lanes and tokens. Layout
-changes raise INTERFACE_VERSION in regs.toml.
+changes raise INTERFACE_VERSION in regs.toml. The tables ``*_WORDS`` name the words of each kind of
+beat; fpga/rtl/generated/buffers.svh and docs/card-buffers.md are made from them.
 
-Program buffer: one header beat (``ProgramHeader``), then the artefact's instructions.
+Program buffer: one header beat (``ProgramHeader``), then the linked instructions.
 
-Command buffer: one header beat (``CommandHeader``), one beat for each lane (``LaneCommand``), and
-behind MAX_LANES of those the tokens to read, lane after lane.
+Command buffer: one header beat (``Command``), one beat for each lane (``LaneCommand``), and behind
+MAX_LANES of those the tokens to read, lane after lane.
 
-Result buffer: two header beats (``ResultHeader``), then for each lane one beat and the arrays of
-drafted ids and of confidences (in 1/255), MAX_DRAFT_TOKENS words each, filled up to beats.
+Result buffer: two header beats (``ResultHeader``), then for each lane one beat and MAX_DRAFT_TOKENS
+beats, one for each drafted token (``DraftedToken``).
 """
 
 import struct
-from dataclasses import astuple, dataclass, fields
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fpga.program.layout import BEAT_BYTES, KvLayout, align
+from fpga.program.port_kv import PortKvLayout
 from fpga.regmap import registers
 from hetero.core.errors import CardError
 
@@ -40,15 +42,36 @@ STATUS_SLAVE_ERROR: Final = 5
 
 STATUS_TEXT: Final = {
     STATUS_BAD_COMMAND: "the command buffer it read is not one of this interface version",
-    STATUS_BAD_PROGRAM: "the program it read is damaged or of another instruction set",
+    STATUS_BAD_PROGRAM: "the program it read is damaged, of another instruction set, or linked for "
+    "another number of memory ports",
     STATUS_BAD_LANE: "lane {detail} asks for a slot, position or token that does not exist",
     STATUS_DECODE_ERROR: "memory port {detail} cannot reach the address it was given (AXI DECERR)",
     STATUS_SLAVE_ERROR: "memory port {detail} answered with an error (AXI SLVERR)",
 }
 
+NUM_TOP: Final = 4
+"""Candidates of each drafted token that the result tells, the token first."""
+
+PROGRAM_WORDS: Final = (
+    "magic", "interface_version", "isa_version", "arithmetic_version", "num_instructions",
+    "port_beats", "vector_words", "num_ports", *(f"sha256_{i}" for i in range(8)),
+)  # fmt: skip
+COMMAND_WORDS: Final = (
+    "magic", "interface_version", "sequence", "num_lanes", "program_id", "num_slots",
+    "context_tokens", "slot_beats", "layer_beats", "k_beats", "v_beats", "window", "record_bytes",
+)  # fmt: skip
+LANE_WORDS: Final = (
+    "slot", "tail_slot", "prefix_len", "start", "num_read", "num_draft", "output_index", "seed_lo",
+    "seed_hi", "choice_index", "inv_temperature", "token_word", "ancestor_mask",
+)  # fmt: skip
+TOKEN_WORDS: Final = (
+    "token_id", "confidence", "num_top", "zero", *(f"top_id_{i}" for i in range(NUM_TOP)),
+    *(f"top_confidence_{i}" for i in range(NUM_TOP)), *(f"top_logit_{i}" for i in range(NUM_TOP)),
+)  # fmt: skip
+
+_BEAT: Final = struct.Struct("<16I")
 _PROGRAM: Final = struct.Struct("<8I32s")
-_COMMAND: Final = struct.Struct("<16I")
-_LANE: Final = struct.Struct("<16I")
+_TOKEN: Final = struct.Struct("<12I4i")
 _RESULT: Final = struct.Struct("<6I2Q2I16s32s16xQQ")
 
 
@@ -76,7 +99,7 @@ class CardLimits:
     @property
     def lane_result_bytes(self) -> int:
         """Size of one lane's part of the result buffer."""
-        return BEAT_BYTES + 2 * align(WORD_BYTES * self.max_draft_tokens, BEAT_BYTES)
+        return BEAT_BYTES * (1 + self.max_draft_tokens)
 
     @property
     def result_bytes(self) -> int:
@@ -86,13 +109,18 @@ class CardLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramHeader:
-    """First beat of the program buffer. ``sha256``: identity of the artefact, 32 bytes."""
+    """First beat of the program buffer. ``sha256``: identity of the artefact, 32 bytes.
+
+    ``num_ports``: how many it was linked for. ``port_beats``: beats of each port's share of the
+    weights.
+    """
 
     isa_version: int
     arithmetic_version: int
     num_instructions: int
-    image_beats: int
+    port_beats: int
     vector_words: int
+    num_ports: int
     sha256: bytes
 
 
@@ -104,9 +132,9 @@ def encode_program(header: ProgramHeader, instructions: bytes) -> bytes:
         header.isa_version,
         header.arithmetic_version,
         header.num_instructions,
-        header.image_beats,
+        header.port_beats,
         header.vector_words,
-        0,
+        header.num_ports,
         header.sha256,
     )
     return packed + instructions
@@ -114,48 +142,55 @@ def encode_program(header: ProgramHeader, instructions: bytes) -> bytes:
 
 def decode_program_header(data: bytes) -> ProgramHeader:
     """The inverse for the first beat; CardError when it is none."""
-    magic, version, isa, arithmetic, count, beats, words, _, sha256 = _PROGRAM.unpack(data)
+    magic, version, isa, arithmetic, count, beats, words, ports, sha256 = _PROGRAM.unpack(data)
     _expect("program", magic, PROGRAM_MAGIC, version)
     return ProgramHeader(
         isa_version=isa,
         arithmetic_version=arithmetic,
         num_instructions=count,
-        image_beats=beats,
+        port_beats=beats,
         vector_words=words,
+        num_ports=ports,
         sha256=sha256,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvGeometry:
-    """The KV layout as the card needs it: strides in beats (fpga.program.layout.KvLayout)."""
+    """The KV cache on each port, strides in beats (docs/draft-program.md, KV).
+
+    ``k_beats``, ``v_beats``: where keys and values of a layer begin; its scales are first.
+    ``record_bytes``: keys of all heads at one position.
+    """
 
     num_slots: int
     context_tokens: int
     slot_beats: int
-    head_beats: int
-    data_beats: int
-    scale_beats: int
+    layer_beats: int
+    k_beats: int
+    v_beats: int
+    record_bytes: int
 
     @classmethod
-    def of(cls, kv: KvLayout) -> "KvGeometry":
-        """Strides of a layout; all of them are whole beats."""
-        return cls(
-            num_slots=kv.num_slots,
-            context_tokens=kv.context_tokens,
-            slot_beats=kv.slot_bytes // BEAT_BYTES,
-            head_beats=kv.head_bytes // BEAT_BYTES,
-            data_beats=kv.data_bytes // BEAT_BYTES,
-            scale_beats=kv.scale_bytes // BEAT_BYTES,
-        )
+    def of(cls, kv: KvLayout, num_ports: int) -> "KvGeometry":
+        """Positions dealt out over the ports: port p holds p, p + num_ports, ..."""
+        port = PortKvLayout.of(kv, num_ports)
+        return cls(**{field.name: getattr(port, field.name) for field in fields(cls)})
 
-
-_KV_FIELDS: Final = tuple(f.name for f in fields(KvGeometry))
+    @property
+    def port_bytes(self) -> int:
+        """One port's share of the whole cache."""
+        return self.num_slots * self.slot_beats * BEAT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneCommand:
-    """One lane's work. ``inv_temperature``: 16 fraction bits, 0 draws greedily."""
+    """One lane's work. ``inv_temperature``: 16 fraction bits, 0 draws greedily.
+
+    Positions below ``prefix_len`` lie in ``slot``, those from there on in ``tail_slot``, where new
+    ones are written too; None: ``slot`` itself. ``ancestor_mask``: for a tree, bit m lets the lane
+    see what lane m reads in this start; each lane then reads one token.
+    """
 
     slot: int
     start: int
@@ -165,28 +200,39 @@ class LaneCommand:
     seed: int
     choice_index: int
     inv_temperature: int
+    tail_slot: int | None = None
+    prefix_len: int = 0
+    ancestor_mask: int = 0
+
+    @property
+    def write_slot(self) -> int:
+        """Where new positions go."""
+        return self.slot if self.tail_slot is None else self.tail_slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One start of the card. ``sequence`` comes back in the result."""
+    """One start of the card. ``sequence`` comes back in the result.
+
+    ``program_id``: another one for every program that the host loaded; never 0. ``window``: how
+    many positions a token sees, its own included; 0: all.
+    """
 
     sequence: int
+    program_id: int
     kv: KvGeometry
     lanes: tuple[LaneCommand, ...]
+    window: int = 0
 
 
 def encode_command(command: Command, limits: CardLimits) -> bytes:
     """The used part of the command buffer, at most ``limits.command_bytes``."""
     kv = command.kv
-    header = _COMMAND.pack(
-        COMMAND_MAGIC,
-        registers.INTERFACE_VERSION,
-        command.sequence,
-        len(command.lanes),
-        *astuple(kv),
-        *[0] * 6,
-    )
+    header = _beat(
+        COMMAND_MAGIC, registers.INTERFACE_VERSION, command.sequence, len(command.lanes),
+        command.program_id, kv.num_slots, kv.context_tokens, kv.slot_beats, kv.layer_beats,
+        kv.k_beats, kv.v_beats, command.window, kv.record_bytes,
+    )  # fmt: skip
     at = limits.tokens_offset // WORD_BYTES
     descriptors: list[bytes] = []
     tokens: list[int] = []
@@ -197,48 +243,52 @@ def encode_command(command: Command, limits: CardLimits) -> bytes:
     return head + struct.pack(f"<{len(tokens)}I", *tokens)
 
 
-def _encode_lane(lane: LaneCommand, tokens_at_word: int) -> bytes:
-    return _LANE.pack(
-        lane.slot,
-        lane.start,
-        len(lane.token_ids),
-        lane.num_draft_tokens,
-        lane.output_index,
-        lane.seed & 0xFFFFFFFF,
-        lane.seed >> 32,
-        lane.choice_index,
-        lane.inv_temperature,
-        tokens_at_word,
-        *[0] * 6,
-    )
+def _beat(*words: int) -> bytes:
+    return _BEAT.pack(*words, *[0] * (BEAT_BYTES // WORD_BYTES - len(words)))
+
+
+def _encode_lane(lane: LaneCommand, token_word: int) -> bytes:
+    return _beat(
+        lane.slot, lane.write_slot, lane.prefix_len, lane.start, len(lane.token_ids),
+        lane.num_draft_tokens, lane.output_index, lane.seed & 0xFFFFFFFF, lane.seed >> 32,
+        lane.choice_index, lane.inv_temperature, token_word, lane.ancestor_mask,
+    )  # fmt: skip
 
 
 def decode_command(data: bytes, limits: CardLimits) -> Command:
     """The card's side. CardError for a buffer that the host side never writes."""
-    magic, version, sequence, num_lanes, *rest = _COMMAND.unpack_from(data)
-    _expect("command", magic, COMMAND_MAGIC, version)
+    words = dict(zip(COMMAND_WORDS, _BEAT.unpack_from(data), strict=False))
+    _expect("command", words["magic"], COMMAND_MAGIC, words["interface_version"])
+    num_lanes = words["num_lanes"]
     if num_lanes > limits.max_lanes:
         raise CardError(f"command buffer: {num_lanes} lanes, this card has {limits.max_lanes}.")
-    kv = KvGeometry(**dict(zip(_KV_FIELDS, rest, strict=False)))
-    lanes = tuple(_decode_lane(data, BEAT_BYTES * (1 + i)) for i in range(num_lanes))
-    return Command(sequence=sequence, kv=kv, lanes=lanes)
-
-
-def _decode_lane(data: bytes, offset: int) -> LaneCommand:
-    slot, start, count, drafts, output, low, high, choice, inv_t, at, *_ = _LANE.unpack_from(
-        data, offset
+    return Command(
+        sequence=words["sequence"],
+        program_id=words["program_id"],
+        kv=KvGeometry(**{field.name: words[field.name] for field in fields(KvGeometry)}),
+        lanes=tuple(_decode_lane(data, i, limits) for i in range(num_lanes)),
+        window=words["window"],
     )
-    if WORD_BYTES * (at + count) > len(data):
+
+
+def _decode_lane(data: bytes, index: int, limits: CardLimits) -> LaneCommand:
+    beat = _BEAT.unpack_from(data, BEAT_BYTES * (1 + index))
+    words = dict(zip(LANE_WORDS, beat, strict=False))
+    at, count, slot = words["token_word"], words["num_read"], words["slot"]
+    if not limits.tokens_offset <= WORD_BYTES * at <= len(data) - WORD_BYTES * count:
         raise CardError(f"command buffer: {count} tokens at word {at} lie outside of it.")
     return LaneCommand(
         slot=slot,
-        start=start,
+        start=words["start"],
         token_ids=struct.unpack_from(f"<{count}I", data, WORD_BYTES * at),
-        num_draft_tokens=drafts,
-        output_index=output,
-        seed=low | high << 32,
-        choice_index=choice,
-        inv_temperature=inv_t,
+        num_draft_tokens=words["num_draft"],
+        output_index=words["output_index"],
+        seed=words["seed_lo"] | words["seed_hi"] << 32,
+        choice_index=words["choice_index"],
+        inv_temperature=words["inv_temperature"],
+        tail_slot=None if words["tail_slot"] == slot else words["tail_slot"],
+        prefix_len=words["prefix_len"],
+        ancestor_mask=words["ancestor_mask"],
     )
 
 
@@ -267,13 +317,36 @@ class ResultHeader:
 _RESULT_FIELDS: Final = tuple(f.name for f in fields(ResultHeader))
 
 
+class TopCandidate(NamedTuple):
+    """One of the best candidates of a draw. ``confidence`` in 1/255, ``logit`` in 2^-logit_frac."""
+
+    token_id: int
+    confidence: int
+    logit: int
+
+
+class DraftedToken(NamedTuple):
+    """One draw: up to NUM_TOP candidates in the order of what it compares, the drawn one first."""
+
+    top: tuple[TopCandidate, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneOutcome:
-    """What one lane drafted; ``confidence`` in 1/255."""
+    """What one lane drafted."""
 
     slot: int
-    token_ids: tuple[int, ...]
-    confidence: tuple[int, ...]
+    tokens: tuple[DraftedToken, ...]
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The drawn tokens."""
+        return tuple(token.top[0].token_id for token in self.tokens)
+
+    @property
+    def confidence(self) -> tuple[int, ...]:
+        """How sure the draft was of each, in 1/255."""
+        return tuple(token.top[0].confidence for token in self.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,10 +381,14 @@ def encode_result(result: Result, limits: CardLimits) -> bytes:
 
 
 def _encode_outcome(lane: LaneOutcome, limits: CardLimits) -> bytes:
-    array_bytes = align(WORD_BYTES * limits.max_draft_tokens, BEAT_BYTES)
-    head = struct.pack("<2I", lane.slot, len(lane.token_ids)).ljust(BEAT_BYTES, b"\0")
-    arrays = [np.array(x, dtype="<u4").tobytes() for x in (lane.token_ids, lane.confidence)]
-    return head + b"".join(array.ljust(array_bytes, b"\0") for array in arrays)
+    beats = [_beat(lane.slot, len(lane.tokens)), *map(_encode_token, lane.tokens)]
+    return b"".join(beats).ljust(limits.lane_result_bytes, b"\0")
+
+
+def _encode_token(token: DraftedToken) -> bytes:
+    missing = (0,) * (NUM_TOP - len(token.top))
+    ids, confidences, logits = ((*values, *missing) for values in zip(*token.top, strict=True))
+    return _TOKEN.pack(ids[0], confidences[0], len(token.top), 0, *ids, *confidences, *logits)
 
 
 def decode_result(data: NDArray[np.uint8], limits: CardLimits) -> Result:
@@ -336,13 +413,19 @@ def _decode_outcome(raw: bytes, lane: int, limits: CardLimits) -> LaneOutcome:
             f"result buffer: lane {lane} drafted {count} tokens, at most "
             f"{limits.max_draft_tokens} are possible. The card is not to be trusted: reset it."
         )
-    ids_at = at + BEAT_BYTES
-    confidence_at = ids_at + align(WORD_BYTES * limits.max_draft_tokens, BEAT_BYTES)
-    return LaneOutcome(
-        slot=slot,
-        token_ids=struct.unpack_from(f"<{count}I", raw, ids_at),
-        confidence=struct.unpack_from(f"<{count}I", raw, confidence_at),
-    )
+    offsets = range(at + BEAT_BYTES, at + BEAT_BYTES * (1 + count), BEAT_BYTES)
+    return LaneOutcome(slot=slot, tokens=tuple(_decode_token(raw, at) for at in offsets))
+
+
+def _decode_token(raw: bytes, at: int) -> DraftedToken:
+    token_id, confidence, num_top, _, *rest = _TOKEN.unpack_from(raw, at)
+    if not 1 <= num_top <= NUM_TOP or (token_id, confidence) != (rest[0], rest[NUM_TOP]):
+        raise CardError(
+            f"result buffer: token {token_id} with {num_top} candidates, the first {rest[0]}. "
+            "The card is not to be trusted: reset it."
+        )
+    columns = (rest[i : i + num_top] for i in (0, NUM_TOP, 2 * NUM_TOP))
+    return DraftedToken(tuple(TopCandidate(*row) for row in zip(*columns, strict=True)))
 
 
 def _expect(kind: str, magic: int, wanted_magic: int, version: int) -> None:

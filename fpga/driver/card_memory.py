@@ -1,6 +1,7 @@
 """Buffers on the card: allocated through pynq, each where its port can reach it."""
 
 import re
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -8,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpga.driver.faults import card_errors
-from fpga.driver.placement import share_bytes, share_of
 
 
 class CardMemory:
@@ -40,22 +40,21 @@ class CardMemory:
         self._buffers.append(buffer)
         return buffer
 
-    def load_striped(self, argument: str, image: NDArray[np.uint8], num_ports: int) -> list[int]:
-        """Place an image over all ports; returns the address at each."""
+    def load_shares(self, argument: str, shares: Sequence[NDArray[np.uint8]]) -> list[int]:
+        """Copy each port's share to the card; returns the address at each."""
         addresses = []
-        for port in range(num_ports):
+        for port, share in enumerate(shares):
             name = f"{argument}_{port}"
-            buffer = self.allocate(name, share_bytes(image.size, num_ports))
-            buffer[:] = share_of(image, port, num_ports)
+            buffer = self.allocate(name, share.size)
+            buffer[:] = share
             sync_to_card(buffer, name)
             addresses.append(int(buffer.device_address))
         return addresses
 
-    def reserve_striped(self, argument: str, total_bytes: int, num_ports: int) -> list[int]:
-        """Room over all ports, not initialised; returns the address at each."""
-        size = share_bytes(total_bytes, num_ports)
+    def reserve_shares(self, argument: str, num_bytes: int, num_ports: int) -> list[int]:
+        """So much room at each port, not initialised; returns the addresses."""
         names = [f"{argument}_{port}" for port in range(num_ports)]
-        return [int(self.allocate(name, size).device_address) for name in names]
+        return [int(self.allocate(name, num_bytes).device_address) for name in names]
 
     def free(self) -> None:
         """Give everything back. Idempotent."""

@@ -7,20 +7,19 @@ stand-in is below, it does not know.
 
 import contextlib
 import itertools
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from fpga.driver.buffers import (
-    CONFIDENCE_ONE,
     STATUS_OK,
     STATUS_TEXT,
     Command,
     KvGeometry,
     LaneCommand,
-    LaneOutcome,
     ProgramHeader,
     Result,
     ResultHeader,
@@ -31,14 +30,15 @@ from fpga.driver.buffers import (
 from fpga.driver.card_memory import CardMemory, sync_from_card, sync_to_card
 from fpga.driver.faults import card_errors
 from fpga.driver.kernel_port import Build, KernelPort, WaitPolicy
+from fpga.driver.lanes import check_lane, lane_command, lane_result
 from fpga.program import isa, tables
 from fpga.program.artefact import Artefact
 from fpga.program.layout import BEAT_BYTES
+from fpga.program.link import LinkedProgram, link_program
+from fpga.program.sharing import check_sharing
 from fpga.regmap import registers
 from hetero.core.errors import CardError, ConfigError
-from hetero.core.types import CardInfo, CardRun, CardUsage, LaneResult, LaneWork
-
-MAX_INVERSE_TEMPERATURE: Final = 1 << 24
+from hetero.core.types import CardInfo, CardRun, CardUsage, LaneWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +57,21 @@ class CardIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverConfig:
-    """How the card is used. ``max_context_tokens`` None: what the draft was built for."""
+    """How the card is used. ``max_context_tokens`` None: what the draft was built for.
+
+    ``window``: how many positions a token sees, its own included; 0: all.
+    """
 
     num_slots: int = 8
     max_context_tokens: int | None = None
+    window: int = 0
     wait: WaitPolicy = field(default_factory=WaitPolicy)
 
     def __post_init__(self) -> None:
         if self.num_slots < 1:
             raise ConfigError(f"slots = {self.num_slots}: use at least 1.")
+        if self.window < 0:
+            raise ConfigError(f"window = {self.window}: use 0 for none, or a number of positions.")
 
 
 class DraftCard:
@@ -94,11 +100,15 @@ class DraftCard:
         _check_fits(artefact, self._build)
         self._artefact = artefact
         self._identity = identity
-        self._kv = KvGeometry.of(kv)
+        self._kv = KvGeometry.of(kv, self._build.limits.num_ports)
+        self._window = config.window
+        self._logit_frac = _logit_frac(artefact)
+        # The card keeps a program as long as this stays the same, over all processes that use it.
+        self._program_id = secrets.randbelow(0xFFFFFFFF) + 1
         self._sequence = itertools.count(1)
         with contextlib.ExitStack() as undo:
             memory = undo.enter_context(CardMemory(overlay, name))
-            self._load(memory, kv.total_bytes)
+            self._load(memory, link_program(artefact, self._build.limits.num_ports))
             self._info = self._card_info(config.num_slots, context)
             # A start without lanes: the card answers for itself and for the program it fetched.
             self._start(())
@@ -116,10 +126,13 @@ class DraftCard:
         if self._memory is None:
             raise CardError("card: closed. Open it again.")
         self._check(work)
-        result = self._start(tuple(_lane_command(lane) for lane in work))
+        result = self._start(tuple(lane_command(lane) for lane in work))
         if len(result.lanes) != len(work):
             raise CardError(f"card: {len(result.lanes)} results for {len(work)} lanes. Reset it.")
-        lanes = tuple(_lane_result(*pair) for pair in zip(work, result.lanes, strict=True))
+        lanes = tuple(
+            lane_result(*pair, logit_frac=self._logit_frac)
+            for pair in zip(work, result.lanes, strict=True)
+        )
         return CardRun(lanes, self._usage(result.header.cycles))
 
     def close(self) -> None:
@@ -129,10 +142,9 @@ class DraftCard:
             memory.free()
             self._on_close()
 
-    def _load(self, memory: CardMemory, kv_bytes: int) -> None:
+    def _load(self, memory: CardMemory, linked: LinkedProgram) -> None:
         """Copy program and weights to the card and point its arguments at all buffers."""
-        ports = self._build.limits.num_ports
-        program = self._program_bytes()
+        program = self._program_bytes(linked)
         program_buffer = memory.allocate("PROGRAM_ADDR", len(program))
         program_buffer[:] = np.frombuffer(program, dtype=np.uint8)
         sync_to_card(program_buffer, "the program")
@@ -146,24 +158,24 @@ class DraftCard:
             (registers.RESULT_ADDR, self._result),
         ):
             self._port.write_address(register, int(buffer.device_address))
-        weights = memory.load_striped("WEIGHT_ADDR", self._artefact.image, ports)
-        kv = memory.reserve_striped("KV_ADDR", kv_bytes, ports)
-        for port in range(ports):
+        weights = memory.load_shares("WEIGHT_ADDR", linked.shares)
+        kv = memory.reserve_shares("KV_ADDR", self._kv.port_bytes, len(linked.shares))
+        for port, addresses in enumerate(zip(weights, kv, strict=True)):
             step = port * registers.WEIGHT_ADDR_STRIDE
-            self._port.write_address(registers.WEIGHT_ADDR + step, weights[port])
-            self._port.write_address(registers.KV_ADDR + step, kv[port])
+            self._port.write_address(registers.WEIGHT_ADDR + step, addresses[0])
+            self._port.write_address(registers.KV_ADDR + step, addresses[1])
 
-    def _program_bytes(self) -> bytes:
-        artefact = self._artefact
+    def _program_bytes(self, linked: LinkedProgram) -> bytes:
         header = ProgramHeader(
             isa_version=isa.ISA_VERSION,
             arithmetic_version=tables.ARITHMETIC_VERSION,
-            num_instructions=len(artefact.program),
-            image_beats=-(-artefact.image.size // BEAT_BYTES),
-            vector_words=artefact.manifest.vector_words,
-            sha256=bytes.fromhex(artefact.sha256),
+            num_instructions=len(linked.words) // isa.INSTRUCTION_BYTES,
+            port_beats=linked.shares[0].size // BEAT_BYTES,
+            vector_words=self._artefact.manifest.vector_words,
+            num_ports=len(linked.shares),
+            sha256=bytes.fromhex(self._artefact.sha256),
         )
-        return encode_program(header, isa.encode_program(list(artefact.program)))
+        return encode_program(header, linked.words)
 
     def _card_info(self, num_slots: int, context_tokens: int) -> CardInfo:
         limits = self._build.limits
@@ -185,7 +197,13 @@ class DraftCard:
     def _start(self, lanes: tuple[LaneCommand, ...]) -> Result:
         """One command buffer there, one result buffer back."""
         sequence = next(self._sequence) & 0xFFFFFFFF
-        command = Command(sequence=sequence, kv=self._kv, lanes=lanes)
+        command = Command(
+            sequence=sequence,
+            program_id=self._program_id,
+            kv=self._kv,
+            lanes=lanes,
+            window=self._window,
+        )
         packed = encode_command(command, self._build.limits)
         self._command[: len(packed)] = np.frombuffer(packed, dtype=np.uint8)
         sync_to_card(self._command, "the command buffer")
@@ -218,10 +236,9 @@ class DraftCard:
         info = self._info
         if not 1 <= len(work) <= info.max_lanes:
             raise CardError(f"{len(work)} lanes: this card takes 1..{info.max_lanes} a start.")
-        if len({lane.slot for lane in work}) != len(work):
-            raise CardError("two lanes name one slot. Give each slot one lane a start.")
+        check_sharing(work, info.num_slots)
         for lane in work:
-            _check_lane(lane, info)
+            check_lane(lane, info)
 
     def _usage(self, cycles: int) -> CardUsage:
         on_card_s = cycles / self._build.clock_hz
@@ -239,13 +256,6 @@ def find_kernel(overlay: Any) -> str:
     raise CardError(
         f"bitstream: holds no {registers.VLNV} but {present}. Load the draft card's bitstream."
     )
-
-
-def inverse_temperature(temperature: float) -> int:
-    """1 / temperature with 16 fraction bits, 0 for greedy (docs/arithmetic.md, DRAW)."""
-    if temperature <= 0:
-        return 0
-    return min(max(int(65536 / temperature + 0.5), 1), MAX_INVERSE_TEMPERATURE)
 
 
 def _attribute(overlay: Any, path: str) -> Any:
@@ -266,53 +276,6 @@ def _check_fits(artefact: Artefact, build: Build) -> None:
         )
 
 
-def _check_lane(lane: LaneWork, info: CardInfo) -> None:
-    read, drafts = len(lane.token_ids), lane.num_draft_tokens
-    if not 0 <= lane.slot < info.num_slots:
-        raise CardError(f"slot {lane.slot}: this card has slots 0..{info.num_slots - 1}.")
-    if not 1 <= read <= info.max_prefill_tokens or not 0 <= drafts <= info.max_draft_tokens:
-        raise CardError(
-            f"slot {lane.slot}: {read} tokens to read and {drafts} to draft; a start takes "
-            f"1..{info.max_prefill_tokens} and 0..{info.max_draft_tokens}."
-        )
-    end = lane.start + read + max(drafts - 1, 0)
-    if lane.start < 0 or end > info.max_context_tokens:
-        raise CardError(
-            f"slot {lane.slot}: positions {lane.start}..{end - 1}, a slot holds "
-            f"{info.max_context_tokens}."
-        )
-    if not all(0 <= token < info.vocab_size for token in lane.token_ids):
-        raise CardError(f"slot {lane.slot}: a token outside 0..{info.vocab_size - 1}.")
-    fields = {
-        "output_index": (lane.output_index, 32),
-        "choice_index": (lane.choice_index, 32),
-        "seed": (lane.seed, 64),
-    }
-    for name, (value, bits) in fields.items():
-        if not 0 <= value < 1 << bits:
-            raise CardError(f"slot {lane.slot}: {name} = {value} takes more than {bits} bits.")
-    if not lane.temperature >= 0:  # NaN as well
-        raise CardError(f"slot {lane.slot}: temperature = {lane.temperature}: 0 or above.")
-
-
-def _lane_command(lane: LaneWork) -> LaneCommand:
-    return LaneCommand(
-        slot=lane.slot,
-        start=lane.start,
-        token_ids=tuple(lane.token_ids),
-        num_draft_tokens=lane.num_draft_tokens,
-        output_index=lane.output_index,
-        seed=lane.seed,
-        choice_index=lane.choice_index,
-        inv_temperature=inverse_temperature(lane.temperature),
-    )
-
-
-def _lane_result(lane: LaneWork, outcome: LaneOutcome) -> LaneResult:
-    if outcome.slot != lane.slot or len(outcome.token_ids) != lane.num_draft_tokens:
-        raise CardError(
-            f"card: answered slot {outcome.slot} with {len(outcome.token_ids)} tokens, asked was "
-            f"slot {lane.slot} with {lane.num_draft_tokens}. Reset it."
-        )
-    confidence = tuple(share / CONFIDENCE_ONE for share in outcome.confidence)
-    return LaneResult(lane.slot, outcome.token_ids, confidence)
+def _logit_frac(artefact: Artefact) -> int:
+    """Fraction bits of the logits that a draw sees."""
+    return next(op.logit_frac for op in artefact.program if isinstance(op, isa.Draw))

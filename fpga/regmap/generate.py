@@ -91,7 +91,7 @@ def page(block: RegisterFile) -> str:
         "",
         f"VLNV `{block.vlnv}`, interface version {_constant(block, 'INTERFACE_VERSION')}.",
         "Little endian; a 64-bit register is two words, the low one first. Buffer layouts:",
-        "`fpga/driver/buffers.py` and `fpga/driver/placement.py`.",
+        "`fpga/driver/buffers.py` and `fpga/program/link.py`.",
         "",
         "| offset | name | bits | access | meaning |",
         "|---|---|---|---|---|",

@@ -10,7 +10,7 @@ SIZE_BYTES: Final = 4096
 MAX_PORTS: Final = 32
 TYPE_ID: Final = 0x48445246
 """what TYPE reads: the bytes 'HDRF'."""
-INTERFACE_VERSION: Final = 0x1
+INTERFACE_VERSION: Final = 0x2
 """what VERSION reads: registers and buffer layouts."""
 
 CTRL: Final = 0x000

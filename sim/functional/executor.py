@@ -1,13 +1,13 @@
 """Runs a start of the card: all rows of a pass share each sweep over the weights."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from fpga.driver.buffers import LaneCommand, LaneOutcome
+from fpga.driver.buffers import DraftedToken, LaneCommand, LaneOutcome
 from fpga.program import isa
-from sim.functional.state import Drawn, KvCacheView, RowKey, Rows, Sizes
+from sim.functional.state import KvCacheView, RowKey, RowPlace, Rows, Sizes
 from sim.functional.steps import Step, bind_program
-from sim.functional.weights import WeightImage
+from sim.functional.weights import Weights
 from sim.schedule import Row, chunked, drafting, reading
 
 ROWS_AT_ONCE: Final = 64
@@ -23,7 +23,7 @@ class FunctionalExecutor:
     def __init__(
         self,
         program: tuple[isa.Instruction, ...],
-        weights: WeightImage,
+        weights: Weights,
         kv: KvCacheView,
         *,
         vector_words: int,
@@ -33,31 +33,31 @@ class FunctionalExecutor:
         self._steps: list[Step] = bind_program(program, weights, kv)
 
     def run(
-        self, lanes: Sequence[LaneCommand], observe: Observer | None = None
-    ) -> tuple[LaneOutcome, ...]:
-        """One start; the lanes are valid and their slots distinct."""
-        drafts: list[list[Drawn]] = [[] for _ in lanes]
-        for chunk in chunked(reading(lanes), ROWS_AT_ONCE):
-            self._pass(lanes, chunk, drafts, observe)
-        for chunk in drafting(lanes):
-            self._pass(lanes, chunk, drafts, observe)
-        return tuple(
-            LaneOutcome(
-                slot=lane.slot,
-                token_ids=tuple(drawn.token_id for drawn in draft),
-                confidence=tuple(drawn.confidence for drawn in draft),
-            )
-            for lane, draft in zip(lanes, drafts, strict=True)
-        )
-
-    def _pass(
         self,
         lanes: Sequence[LaneCommand],
-        chunk: Sequence[Row],
-        drafts: list[list[Drawn]],
-        observe: Observer | None,
-    ) -> None:
-        rows = self._rows(lanes, chunk, drafts)
+        observe: Observer | None = None,
+        *,
+        window: int = 0,
+    ) -> tuple[LaneOutcome, ...]:
+        """One start; the lanes are valid and write to distinct slots. ``window`` 0: see all."""
+        work = _Start(lanes, window, [[] for _ in lanes])
+        for chunk in chunked(reading(lanes), ROWS_AT_ONCE):
+            self._pass(work, chunk, observe)
+        for chunk in drafting(lanes):
+            self._pass(work, chunk, observe)
+        return tuple(
+            LaneOutcome(slot=lane.slot, tokens=tuple(draft))
+            for lane, draft in zip(lanes, work.drafts, strict=True)
+        )
+
+    def _pass(self, work: "_Start", chunk: Sequence[Row], observe: Observer | None) -> None:
+        rows = Rows.of(
+            [work.token(row) for row in chunk],
+            [work.place(row) for row in chunk],
+            [work.key(row) for row in chunk],
+            [row.sampled for row in chunk],
+            self._sizes,
+        )
         index = rows.every
         for step in self._steps:
             if step.instruction.sampled_only:
@@ -69,26 +69,43 @@ class FunctionalExecutor:
             if observe is not None:
                 observe(step.instruction, rows, [int(i) for i in index])
         for row, drawn in rows.drawn.items():
-            drafts[chunk[row].lane].append(drawn)
+            work.drafts[chunk[row].lane].append(drawn)
 
-    def _rows(
-        self, lanes: Sequence[LaneCommand], chunk: Sequence[Row], drafts: list[list[Drawn]]
-    ) -> Rows:
-        return Rows.of(
-            [_token(lanes[row.lane], row, drafts[row.lane]) for row in chunk],
-            [(lanes[row.lane].slot, row.position) for row in chunk],
-            [_key(lanes[row.lane], len(drafts[row.lane])) for row in chunk],
-            [row.sampled for row in chunk],
-            self._sizes,
+
+class _Start(NamedTuple):
+    """What a start is to do, and has drafted."""
+
+    lanes: Sequence[LaneCommand]
+    window: int
+    drafts: list[list[DraftedToken]]
+
+    def token(self, row: Row) -> int:
+        lane = self.lanes[row.lane]
+        offset = row.position - lane.start
+        if offset < len(lane.token_ids):
+            return lane.token_ids[offset]
+        return self.drafts[row.lane][offset - len(lane.token_ids)].top[0].token_id
+
+    def key(self, row: Row) -> RowKey:
+        lane, step = self.lanes[row.lane], len(self.drafts[row.lane])
+        return RowKey(lane.seed, lane.output_index + step, lane.choice_index, lane.inv_temperature)
+
+    def place(self, row: Row) -> RowPlace:
+        lane = self.lanes[row.lane]
+        first = max(row.position + 1 - self.window, 0) if self.window else 0
+        end = row.position + 1
+        fresh: tuple[tuple[int, int], ...] = ()
+        if lane.ancestor_mask and row.position == lane.start:
+            end, fresh = min(lane.prefix_len, end), self._ancestors(row.lane, first)
+        return RowPlace(
+            lane.write_slot, row.position, lane.slot, lane.prefix_len, min(first, end), end, fresh
         )
 
-
-def _token(lane: LaneCommand, row: Row, draft: Sequence[Drawn]) -> int:
-    offset = row.position - lane.start
-    if offset < len(lane.token_ids):
-        return lane.token_ids[offset]
-    return draft[offset - len(lane.token_ids)].token_id
-
-
-def _key(lane: LaneCommand, step: int) -> RowKey:
-    return RowKey(lane.seed, lane.output_index + step, lane.choice_index, lane.inv_temperature)
+    def _ancestors(self, index: int, first: int) -> tuple[tuple[int, int], ...]:
+        """Rows of a tree's first pass that a lane sees, its own always; from ``first`` on."""
+        mask = self.lanes[index].ancestor_mask | 1 << index
+        return tuple(
+            (lane.write_slot, lane.start)
+            for other, lane in enumerate(self.lanes)
+            if mask >> other & 1 and lane.start >= first
+        )

@@ -7,8 +7,8 @@ A *row* is one token in flight. State arrays have one row each, in C order:
     scale_rc  int64 [row, 2]        its scale: mantissa, exponent
     query_rd  int8  [row, head * head_dim], query_scale_rhc int64 [row, head, 2]
 
-``rows`` lists the rows that an instruction is for. KV accesses go through ``kv_at``: the cache is
-striped over the memory ports as fpga.driver.placement says, ``base_p`` are the ports' addresses.
+``rows`` lists the rows that an instruction is for. KV accesses go through ``kv_place``: position j
+lies on memory port j mod P, whose share of the cache is at ``base_p[j mod P]``.
 """
 
 from typing import Any
@@ -28,8 +28,6 @@ from sim.functional.integers import (
     shifted,
     sigmoid,
 )
-
-BEAT = 64
 
 
 @compiled
@@ -195,36 +193,32 @@ def silu_gate(rows: Any, vec_rw: Any, places: Any, width: Int, out_frac: Int) ->
 
 
 @compiled
-def kv_at(offset: Int, base_p: Any) -> Int:
-    """Address of a byte of the striped KV cache."""
-    beat = offset // BEAT
+def kv_place(base_p: Any, kv_bytes: Any, slot: Int, position: Int) -> tuple[Int, Int]:
+    """Where a position lies: address of the slot's layer on its port, index there."""
     ports = base_p.size
-    return base_p[beat % ports] + beat // ports * BEAT + offset % BEAT
+    return base_p[position % ports] + slot * kv_bytes[0] + kv_bytes[1], position // ports
 
 
 @compiled
-def store_head(
-    memory: Any, base_p: Any, places: Any, quant_d: Any, scale: Int, exponent: Int
-) -> None:
-    """One head of one token. ``places``: byte offsets of its values and of its scale word."""
+def store_head(memory: Any, places: Any, quant_d: Any, scale: Int, exponent: Int) -> None:
+    """``places``: addresses of the quantised head and of its scale word."""
     for i in range(quant_d.size):
-        memory[kv_at(places[0] + i, base_p)] = np.uint8(quant_d[i])
-    word = scale | (exponent & 0xFFFF) << 16
+        memory[places[0] + i] = np.uint8(quant_d[i])
+    word = scale | ((exponent & 0xFFFF) << 16)
     for i in range(4):
-        memory[kv_at(places[1] + i, base_p)] = np.uint8((word >> (8 * i)) & 255)
+        memory[places[1] + i] = np.uint8((word >> (8 * i)) & 255)
 
 
 @compiled
 def rotate(values_d: Any, table_d: Any) -> None:
     """RoPE of one head in place; ``table_d``: cosine, sine, cosine, sine, ..."""
-    half = values_d.size // 2
-    for i in range(half):
-        cos = np.int64(table_d[2 * i])
-        sin = np.int64(table_d[2 * i + 1])
+    for i in range(0, values_d.size, 2):
+        cos = np.int64(table_d[i])
+        sin = np.int64(table_d[i + 1])
         low = values_d[i]
-        high = values_d[half + i]
+        high = values_d[i + 1]
         values_d[i] = clip32(rounded(low * cos - high * sin, 14))
-        values_d[half + i] = clip32(rounded(high * cos + low * sin, 14))
+        values_d[i + 1] = clip32(rounded(high * cos + low * sin, 14))
 
 
 @compiled
@@ -241,18 +235,17 @@ def rope_kv(
     memory: Any,
     base_p: Any,
 ) -> None:
-    """ROPE_KV. ``pos_rc``: slot, position. ``in_place``: in_vec, in_frac. ``heads``: (query, kv).
+    """ROPE_KV. ``pos_rc``: as in Rows. ``in_place``: in_vec, in_frac. ``heads``: (query, kv).
 
-    ``kv_bytes``: strides (slot, head, data, scale) and the offset of the layer.
+    ``kv_bytes``: stride of a slot, offsets of the layer, of its keys and of its values.
     """
     num_heads, num_kv = heads
     dim = table_pd.shape[1]
     values = np.empty(dim, dtype=np.int64)
     quant_d = np.empty(dim, dtype=np.int8)
-    slot_bytes, head_bytes, data_bytes, scale_bytes, layer_at = kv_bytes
     for r in rows:
-        slot = pos_rc[r, 0]
         position = pos_rc[r, 1]
+        layer_at, index = kv_place(base_p, kv_bytes, pos_rc[r, 0], position)
         for h in range(num_heads + 2 * num_kv):
             for i in range(dim):
                 values[i] = vec_rw[r, in_place[0] + h * dim + i]
@@ -265,36 +258,49 @@ def rope_kv(
                 query_scale_rhc[r, h, 1] = exponent
             else:
                 kind = (h - num_heads) // num_kv
-                base = slot * slot_bytes + layer_at + (h - num_heads) % num_kv * head_bytes
-                data_at = base + kind * data_bytes + position * dim
-                scale_at = base + 2 * data_bytes + kind * scale_bytes + 4 * position
-                store_head(memory, base_p, (data_at, scale_at), quant_d, scale, exponent)
+                record = index * num_kv + (h - num_heads) % num_kv
+                data_at = layer_at + kv_bytes[2 + kind] + record * dim
+                scale_at = layer_at + 8 * record + 4 * kind
+                store_head(memory, (data_at, scale_at), quant_d, scale, exponent)
 
 
 @compiled
-def fetch(memory: Any, base_p: Any, offset: Int, out_b: Any) -> None:
-    """Copy striped bytes [offset, offset + size) to ``out_b``; the offset is a whole beat."""
-    ports = base_p.size
-    beat = offset // BEAT
-    done = 0
-    while done < out_b.size:
-        count = min(BEAT, out_b.size - done)
-        address = base_p[beat % ports] + beat // ports * BEAT
-        out_b[done : done + count] = memory[address : address + count]
-        beat += 1
-        done += count
+def read_head(memory: Any, place_jc: Any, what: Any, quant_jd: Any, scale_jc: Any) -> None:
+    """Keys (kind 0) or values (1) of one head. ``what``: kind, offset, KV heads, head.
+
+    ``place_jc``: what ``kv_place`` gives for each position.
+    """
+    kind, offset, num_kv, head = what
+    for j in range(place_jc.shape[0]):
+        record = place_jc[j, 1] * num_kv + head
+        at = place_jc[j, 0] + offset + record * quant_jd.shape[1]
+        for i in range(quant_jd.shape[1]):
+            quant_jd[j, i] = np.int8(memory[at + i])
+        at = place_jc[j, 0] + 8 * record + 4 * kind
+        scale_jc[j, 0] = np.int64(memory[at]) | np.int64(memory[at + 1]) << 8
+        exponent = np.int64(memory[at + 2]) | np.int64(memory[at + 3]) << 8
+        scale_jc[j, 1] = (exponent ^ 0x8000) - 0x8000
 
 
 @compiled
-def read_cache(memory: Any, base_p: Any, places: Any, quant_jd: Any, scale_jc: Any) -> None:
-    """Keys or values of one head. ``places``: offsets of data and of scale words."""
-    fetch(memory, base_p, places[0], quant_jd.reshape(-1).view(np.uint8))
-    words = np.empty(scale_jc.shape[0], dtype=np.uint32)
-    fetch(memory, base_p, places[1], words.view(np.uint8))
-    for j in range(words.size):
-        word = np.int64(words[j])
-        scale_jc[j, 0] = word & 0xFFFF
-        scale_jc[j, 1] = ((word >> 16) ^ 0x8000) - 0x8000
+def seen_places(pos_c: Any, fresh_mc: Any, base_p: Any, kv_bytes: Any) -> Any:
+    """Places of all positions that a row sees, int64 [position, (address, index)].
+
+    ``pos_c``: write slot, position, slot, prefix_len, first and end in memory, number of rows in
+    ``fresh_mc``, which has (slot, position) of those that a tree's row sees beside memory.
+    """
+    first, end, num_fresh = pos_c[4], pos_c[5], pos_c[6]
+    place_jc = np.empty((end - first + num_fresh, 2), dtype=np.int64)
+    for j in range(end - first):
+        position = first + j
+        slot = pos_c[2] if position < pos_c[3] else pos_c[0]
+        place_jc[j, 0], place_jc[j, 1] = kv_place(base_p, kv_bytes, slot, position)
+    for m in range(num_fresh):
+        at = end - first + m
+        place_jc[at, 0], place_jc[at, 1] = kv_place(
+            base_p, kv_bytes, fresh_mc[m, 0], fresh_mc[m, 1]
+        )
+    return place_jc
 
 
 @compiled
@@ -340,6 +346,7 @@ def mix(
 def attention(
     rows: Any,
     pos_rc: Any,
+    fresh_rmc: Any,
     heads: Any,
     kv_bytes: Any,
     query_rd: Any,
@@ -351,22 +358,18 @@ def attention(
 ) -> None:
     """ATTENTION. ``heads``: (query, kv, dim). ``out_place``: out_vec, out_frac."""
     num_heads, num_kv, dim = heads
-    slot_bytes, head_bytes, data_bytes, scale_bytes, layer_at = kv_bytes
     group = num_heads // num_kv
     for r in rows:
-        slot = pos_rc[r, 0]
-        seen = pos_rc[r, 1] + 1
+        place_jc = seen_places(pos_rc[r], fresh_rmc[r], base_p, kv_bytes)
+        seen = place_jc.shape[0]
         key_jd = np.empty((seen, dim), dtype=np.int8)
         value_jd = np.empty((seen, dim), dtype=np.int8)
         key_scale_jc = np.empty((seen, 2), dtype=np.int64)
         value_scale_jc = np.empty((seen, 2), dtype=np.int64)
         weight_j = np.empty(seen, dtype=np.int64)
         for k in range(num_kv):
-            base = slot * slot_bytes + layer_at + k * head_bytes
-            scales = base + 2 * data_bytes
-            read_cache(memory, base_p, (base, scales), key_jd, key_scale_jc)
-            places = (base + data_bytes, scales + scale_bytes)
-            read_cache(memory, base_p, places, value_jd, value_scale_jc)
+            read_head(memory, place_jc, (0, kv_bytes[2], num_kv, k), key_jd, key_scale_jc)
+            read_head(memory, place_jc, (1, kv_bytes[3], num_kv, k), value_jd, value_scale_jc)
             for h in range(k * group, (k + 1) * group):
                 query_d = query_rd[r, h * dim : (h + 1) * dim]
                 summed = weigh(query_d, query_scale_rhc[r, h], key_jd, key_scale_jc, weight_j)

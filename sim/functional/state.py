@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fpga.driver.buffers import KvGeometry
+from fpga.driver.buffers import DraftedToken, KvGeometry
 from fpga.program import isa
 from fpga.program.layout import BEAT_BYTES
 
@@ -47,19 +47,32 @@ class RowKey(NamedTuple):
     inv_temperature: int
 
 
-class Drawn(NamedTuple):
-    """Target id and confidence in 1/255."""
+class RowPlace(NamedTuple):
+    """Where a row writes and what it sees: [first, end) in memory, and ``fresh`` rows beside it.
 
-    token_id: int
-    confidence: int
+    Positions below ``prefix_len`` lie in ``slot``, others in ``write_slot``. ``fresh``: write slot
+    and position of rows of this pass that are not in that range.
+    """
+
+    write_slot: int
+    position: int
+    slot: int
+    prefix_len: int
+    first: int
+    end: int
+    fresh: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
 class Rows:
-    """State of the rows of a pass; see sim.functional.kernels for the arrays' axes."""
+    """State of the rows of a pass; see sim.functional.kernels for the arrays' axes.
+
+    ``pos_rc``: RowPlace, with the number of fresh rows at its end. ``fresh_rmc``: those, filled up.
+    """
 
     ids_r: NDArray[np.int64]
     pos_rc: NDArray[np.int64]
+    fresh_rmc: NDArray[np.int64]
     keys: list[RowKey]
     every: NDArray[np.int64]
     sampled: NDArray[np.int64]
@@ -70,22 +83,26 @@ class Rows:
     query_scale_rhc: NDArray[np.int64]
     logit_rc: NDArray[np.int64]
     head_row_rc: NDArray[np.int64]
-    drawn: dict[int, Drawn] = field(default_factory=dict)
+    drawn: dict[int, DraftedToken] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
         ids: list[int],
-        places: list[tuple[int, int]],
+        places: list[RowPlace],
         keys: list[RowKey],
         sampled: list[bool],
         sizes: Sizes,
     ) -> "Rows":
-        """Fresh rows. ``places``: (slot, position) of each."""
+        """New rows."""
         count = len(ids)
+        fresh = np.zeros((count, max(len(place.fresh) for place in places), 2), dtype=np.int64)
+        for row, place in enumerate(places):
+            fresh[row, : len(place.fresh)] = np.array(place.fresh, dtype=np.int64).reshape(-1, 2)
         return cls(
             ids_r=np.array(ids, dtype=np.int64),
-            pos_rc=np.array(places, dtype=np.int64),
+            pos_rc=np.array([(*p[:-1], len(p.fresh)) for p in places], dtype=np.int64),
+            fresh_rmc=fresh,
             keys=keys,
             every=np.arange(count, dtype=np.int64),
             sampled=np.flatnonzero(sampled).astype(np.int64),
@@ -101,15 +118,15 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvCacheView:
-    """The striped cache in card memory. ``base_p``: address of each port's share."""
+    """The cache in card memory. ``base_p``: address of each port's share."""
 
     memory: NDArray[np.uint8]
     base_p: NDArray[np.int64]
     geometry: KvGeometry
 
-    def strides(self, layer: int, num_kv_heads: int) -> tuple[int, int, int, int, int]:
-        """Bytes: slot, head, data, scale, offset of the layer."""
+    def strides(self, layer: int) -> tuple[int, int, int, int]:
+        """Bytes: from slot to slot; offset of the layer; in it, offsets of keys and values."""
         kv = self.geometry
-        beats = (kv.slot_beats, kv.head_beats, kv.data_beats, kv.scale_beats)
-        slot, head, data, scale = (BEAT_BYTES * b for b in beats)
-        return slot, head, data, scale, layer * num_kv_heads * head
+        beats = (kv.slot_beats, layer * kv.layer_beats, kv.k_beats, kv.v_beats)
+        slot, at, keys, values = (BEAT_BYTES * b for b in beats)
+        return slot, at, keys, values

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fpga.driver.buffers import CONFIDENCE_ONE, NUM_TOP, DraftedToken, TopCandidate
 from fpga.program import isa
 from hetero.core.noise import gumbel_noise
 from sim.functional import kernels
-from sim.functional.state import Drawn, KvCacheView, RowKey, Rows
-from sim.functional.weights import WeightImage
+from sim.functional.state import KvCacheView, RowKey, Rows
+from sim.functional.weights import Weights
 
 RowIndex = NDArray[np.int64]
 Execute = Callable[[Rows, RowIndex], None]
@@ -24,7 +25,7 @@ class Step(NamedTuple):
 
 
 def bind_program(
-    program: tuple[isa.Instruction, ...], weights: WeightImage, kv: KvCacheView
+    program: tuple[isa.Instruction, ...], weights: Weights, kv: KvCacheView
 ) -> list[Step]:
     """All instructions but END, in order."""
     binder = _Binder(weights, kv)
@@ -32,11 +33,12 @@ def bind_program(
 
 
 class _Binder:
-    def __init__(self, weights: WeightImage, kv: KvCacheView) -> None:
+    def __init__(self, weights: Weights, kv: KvCacheView) -> None:
         self._weights = weights
         self._kv = kv
         self._target_ids: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._num_candidates = 0
+        self._rope: NDArray[np.int16] = np.zeros((0, 0), dtype=np.int16)
 
     def bind(self, op: isa.Instruction) -> Execute:
         binders: dict[type[Any], Callable[[Any], Execute]] = {
@@ -44,6 +46,7 @@ class _Binder:
             isa.NormQuant: self._norm_quant,
             isa.Quant: self._quant,
             isa.MatMul: self._matmul,
+            isa.RopeRow: self._rope_row,
             isa.RopeKv: self._rope_kv,
             isa.Attention: self._attention,
             isa.SiluGate: self._silu_gate,
@@ -90,10 +93,18 @@ class _Binder:
 
         return execute
 
+    def _rope_row(self, op: isa.RopeRow) -> Execute:
+        # Every row finds its own line of the table by its position.
+        self._rope = self._weights.rope(op, self._kv.geometry.context_tokens)
+
+        def execute(rows: Rows, index: RowIndex) -> None:
+            pass
+
+        return execute
+
     def _rope_kv(self, op: isa.RopeKv) -> Execute:
-        kv = self._kv
-        table = self._weights.rope(op, kv.geometry.context_tokens)
-        strides = kv.strides(op.layer, op.num_kv_heads)
+        kv, table = self._kv, np.ascontiguousarray(self._rope[:, : op.head_dim])
+        strides = kv.strides(op.layer)
         place, heads = (op.in_vec, op.in_frac), (op.num_heads, op.num_kv_heads)
 
         def execute(rows: Rows, index: RowIndex) -> None:
@@ -107,14 +118,14 @@ class _Binder:
 
     def _attention(self, op: isa.Attention) -> Execute:
         kv = self._kv
-        strides = kv.strides(op.layer, op.num_kv_heads)
+        strides = kv.strides(op.layer)
         heads, place = (op.num_heads, op.num_kv_heads, op.head_dim), (op.out_vec, op.out_frac)
 
         def execute(rows: Rows, index: RowIndex) -> None:
             query = (rows.query_rd, rows.query_scale_rhc)
             kernels.attention(
-                index, rows.pos_rc, heads, strides, *query, kv.memory, kv.base_p, rows.vec_rw,
-                place,
+                index, rows.pos_rc, rows.fresh_rmc, heads, strides, *query, kv.memory,
+                kv.base_p, rows.vec_rw, place,
             )  # fmt: skip
 
         return execute
@@ -155,15 +166,19 @@ def _arrays(matrix: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
     return matrix.weight_oi, matrix.mantissa_o
 
 
-def draw(logit_c: NDArray[np.int64], ids_c: NDArray[np.int64], key: RowKey, shift: int) -> Drawn:
-    """DRAW: one of the candidates, best first, ids int64 [candidate]."""
+def draw(
+    logit_c: NDArray[np.int64], ids_c: NDArray[np.int64], key: RowKey, shift: int
+) -> DraftedToken:
+    """DRAW: the best of the candidates, which come best logit first; ids int64 [candidate]."""
     inv_t = key.inv_temperature or 1 << 16
     scaled_c, weight_c = np.empty_like(logit_c), np.empty_like(logit_c)
     total = int(kernels.scale_logits(logit_c, inv_t, shift, scaled_c, weight_c))
-    chosen = 0
+    order_c = np.arange(logit_c.size)
     if key.inv_temperature:
         noise_c = gumbel_noise(key.seed, key.output_index, ids_c, choice_index=key.choice_index)
-        # Largest score, ties to the lower id.
-        chosen = int(np.lexsort((ids_c, -(scaled_c + noise_c)))[0])
-    confidence = (255 * int(weight_c[chosen]) + total // 2) // total
-    return Drawn(int(ids_c[chosen]), confidence)
+        # Largest score first, ties to the lower id.
+        order_c = np.lexsort((ids_c, -(scaled_c + noise_c)))
+    best = order_c[:NUM_TOP]
+    confidence = (CONFIDENCE_ONE * weight_c[best] + total // 2) // total
+    columns = (column.tolist() for column in (ids_c[best], confidence, logit_c[best]))
+    return DraftedToken(tuple(TopCandidate(*row) for row in zip(*columns, strict=True)))

@@ -185,6 +185,10 @@ def test_usage_is_of_this_start(card):
         ([work(choice_index=1 << 32)], "choice_index"),
         ([work(seed=1 << 64)], "seed"),
         ([work(temperature=float("nan"))], "temperature = nan"),
+        ([work(tail_slot=SLOTS)], f"slot {SLOTS}"),
+        ([work(slot=0, tail_slot=1), work(slot=1)], "one slot"),
+        ([work(start=2, tail_slot=1, prefix_len=3)], "prefix_len 3"),
+        ([work(ancestor_mask=1)], "each reads one token"),
     ],
 )
 def test_impossible_work_is_refused_and_harms_nothing(card, lanes, fault):
@@ -192,6 +196,45 @@ def test_impossible_work_is_refused_and_harms_nothing(card, lanes, fault):
     with pytest.raises(CardError, match=fault):
         card.run(lanes)
     assert card.run([work()]).lanes == before.lanes
+
+
+# ---- sharing
+
+
+def test_tails_and_trees_give_the_golden_tokens(card, golden):
+    """Two continuations of one prompt, then a tree on it as wide as the card is."""
+    for executor in (card.run, golden.run):
+        executor([work(tokens=range(40), drafts=0)])
+    shared = dict(start=40, prefix_len=40, drafts=3)
+    tails = [work(tail_slot=1, tokens=[5, 6], **shared), work(tail_slot=2, tokens=[9], **shared)]
+    tails = tails[: card.info.max_lanes]
+    assert list(card.run(tails).lanes) == golden.run(tails)
+    nodes = [
+        work(
+            0, 40 + depth, [50 + depth], 1, tail_slot=1 + depth, prefix_len=40,
+            ancestor_mask=(2 << depth) - 1,
+        )
+        for depth in range(min(card.info.max_lanes, SLOTS - 1))
+    ]  # fmt: skip
+    assert list(card.run(nodes).lanes) == golden.run(nodes)
+
+
+def test_the_runners_up_of_a_draw_come_back(card):
+    lane = card.run([work(temperature=0.0)]).lanes[0]
+    assert len(lane.top) == len(lane.token_ids) == 4
+    for token_id, confidence, top in zip(lane.token_ids, lane.confidence, lane.top, strict=True):
+        assert (top[0].token_id, top[0].confidence) == (token_id, confidence)
+        assert [c.logit for c in top] == sorted((c.logit for c in top), reverse=True)
+        assert len({c.token_id for c in top}) == 4
+
+
+@pytest.mark.parametrize("window", [1, 30])
+def test_a_windowed_card_gives_the_golden_tokens(artefact_path, golden, window):
+    card = open_sim("u55c", artefact_path, window=window)
+    for start in (0, 33):
+        lanes = [work(slot, start, range(33), 5) for slot in range(2)]
+        assert list(card.run(lanes).lanes) == golden.run(lanes, window=window)
+    card.close()
 
 
 # ---- opening and closing

@@ -2,9 +2,17 @@
 
 import numpy as np
 import pytest
-from support.functional import functional_executor, lane_command, run
+from support.functional import (
+    GARBAGE,
+    assert_same_cache,
+    functional_executor,
+    in_card_form,
+    named,
+    run,
+)
 from support.llama_files import TINY, random_weights, write_checkpoint
 
+from fpga.driver.lanes import inverse_temperature
 from fpga.golden import draw as golden_draw
 from fpga.golden import exp2, fixed, quantise, reciprocal, rsqrt, silu_gate
 from fpga.golden.executor import GoldenExecutor
@@ -28,11 +36,6 @@ def artefact(request, tmp_path_factory):
     source = write_checkpoint(folder / "source", config, random_weights(config, seed=3))
     build_artefact(source, folder / "draft", target_tokenizer_sha256="ab" * 32)
     return load_artefact(folder / "draft")
-
-
-def golden_run(executor, lanes):
-    results = executor.run(lanes)
-    return [(r.slot, r.token_ids, tuple(round(255 * c) for c in r.confidence)) for r in results]
 
 
 def random_start(rng, held, vocab_size):
@@ -70,7 +73,7 @@ def test_random_traffic_gives_the_golden_tokens(artefact):
     drafted = 0
     for _ in range(12):
         lanes = random_start(rng, held, artefact.shape.vocab_size)
-        assert run(functional, lanes) == golden_run(golden, lanes)
+        assert run(functional, lanes) == in_card_form(golden.run(lanes), artefact)
         drafted += sum(lane.num_draft_tokens for lane in lanes)
     assert drafted > 40
 
@@ -85,13 +88,16 @@ def test_every_checkpoint_inside_the_model_is_equal(artefact):
     seen = iter([c for c in expected if c.values])
     compared = set()
 
-    def compare(op, rows, index):
-        golden = next(seen)
-        for name, values in state_after(op, rows, index).items():
-            np.testing.assert_array_equal(values, golden.values[name], err_msg=golden.label)
+    def compare(label, op, rows, index):
         compared.add(type(op))
+        if isinstance(op, isa.RopeRow):
+            return
+        golden = next(seen)
+        assert golden.label == label
+        for name, values in state_after(op, rows, index).items():
+            np.testing.assert_array_equal(values, golden.values[name], err_msg=label)
 
-    run(functional_executor(artefact, 2, CONTEXT), [work], compare)
+    run(functional_executor(artefact, 2, CONTEXT), [work], named(artefact, compare))
     assert next(seen, None) is None
     assert compared == set(isa.INSTRUCTION_TYPES) - {isa.End}
 
@@ -115,26 +121,22 @@ def state_after(op, rows, index):
         case isa.Head():
             return {"logit": rows.logit_rc[index]}
         case isa.Draw():
-            return {"drawn": np.array([rows.drawn[i] for i in index])}
+            return {"drawn": np.array([rows.drawn[i].top[0][:2] for i in index])}
     return {}  # keys and values: attention over them is compared
 
 
 def test_the_cache_holds_the_golden_bytes(artefact):
-    """Keys, values and scales of a slot, through the striping over ports."""
-    from fpga.driver.placement import join
-
+    """Keys, values and scales of a slot, dealt out over ports."""
     work = LaneWork(
         slot=1, start=0, token_ids=tuple(range(40)), num_draft_tokens=0, output_index=0,
         seed=5, choice_index=0, temperature=0.0,
     )  # fmt: skip
     golden = GoldenExecutor(artefact, 2, CONTEXT)
+    golden.kv.memory[:] = GARBAGE
     golden.run([work])
-    functional = functional_executor(artefact, 2, CONTEXT, num_ports=4)
+    functional = functional_executor(artefact, 2, CONTEXT, num_ports=32)
     run(functional, [work])
-    memory = functional.kv.memory
-    cache = join(np.split(memory, 4))[: golden.kv.memory.size]
-    written = golden.kv.memory != 0
-    np.testing.assert_array_equal(cache[written], golden.kv.memory[written])
+    assert_same_cache(functional, golden)
 
 
 def test_rows_of_a_pass_do_not_meet(artefact):
@@ -203,9 +205,4 @@ def test_quantise_equals_the_golden_one(size):
 
 def test_host_and_golden_agree_on_temperature():
     for temperature in (0.0, 1e-9, 1e-3, 0.25, 0.7, 1.0, 1.99, 2.0, 1e9):
-        work = LaneWork(
-            slot=0, start=0, token_ids=(1,), num_draft_tokens=1, output_index=0, seed=0,
-            choice_index=0, temperature=temperature,
-        )  # fmt: skip
-        want = golden_draw.inverse_temperature(temperature)
-        assert lane_command(work).inv_temperature == want
+        assert inverse_temperature(temperature) == golden_draw.inverse_temperature(temperature)

@@ -12,6 +12,7 @@ from fpga.driver.driver import CardIdentity, DraftCard, DriverConfig
 from fpga.driver.kernel_port import WaitPolicy
 from fpga.program.artefact import load_artefact
 from fpga.program.build import build_artefact
+from fpga.program.link import link_program
 from hetero.core.errors import CardError, CardTimeoutError, ConfigError
 from hetero.core.types import LaneWork
 
@@ -231,6 +232,31 @@ def test_a_bitstream_of_another_version_is_refused_by_name(bench, artefact_path,
         open_card(overlay, artefact_path)
 
 
+def test_a_bitstream_of_another_interface_is_refused_by_name(bench, artefact_path):
+    """Registers and buffers of version 1 look alike but mean something else."""
+    from fpga.regmap import registers
+
+    overlay = load(bench.device())
+    overlay.device._kernel._words[registers.VERSION] = 1
+    with pytest.raises(CardError, match="interface version is 0x1, this .*Load the bitstream"):
+        open_card(overlay, artefact_path)
+
+
+def test_a_draft_linked_for_another_number_of_ports_is_refused(bench, artefact_path, monkeypatch):
+    from fpga.driver import driver
+
+    monkeypatch.setattr(driver, "link_program", lambda draft, _: link_program(draft, 16))
+    with pytest.raises(CardError, match="linked for another number of memory ports"):
+        bench.open(bench.device("kv260"))
+
+
+@pytest.mark.parametrize("num_ports", [3, 64])
+def test_a_bitstream_with_an_odd_number_of_ports_is_refused(bench, artefact_path, num_ports):
+    overlay = load(bench.device(), port_banks=tuple(i % 32 for i in range(num_ports)))
+    with pytest.raises(ConfigError, match=f"{num_ports}"):
+        open_card(overlay, artefact_path)
+
+
 def open_card(overlay, artefact_path):
     identity = CardIdentity(device="u55c", backend="test", simulated=True)
     return DraftCard(
@@ -268,6 +294,7 @@ def test_another_draft_in_card_memory_is_noticed(bench, artefact_path):
     program = next(b for b in card._memory._buffers if bytes(b[:4]) == b"HEDP")
     program[32:64] = 7
     program.flush()
+    card._program_id ^= 1  # as after another process's start: the card has to fetch it again
     with pytest.raises(CardError, match="runs draft 0707"):
         card.run([work()])
 
