@@ -38,11 +38,17 @@ class RtlKernel:
         RuntimeError when the card breaks AXI or one of its own assertions: an error of the RTL.
         """
         self.model.write(offset, value)
-        if offset == registers.CTRL and value & registers.CTRL_START:
-            outcome = self.model.run(max_cycles=MAX_CYCLES, stall_cycles=self._stall_cycles)
-            if outcome in (Outcome.STALLED, Outcome.LIMIT):
-                _LOG.warning("rtl card: stands still since cycle %d", self.model.cycle)
+        if offset == registers.CTRL and value & (registers.CTRL_START | registers.CTRL_CONTINUE):
+            self._run()
         self._check()
+
+    def _run(self) -> None:
+        """A start may have been kept until the last one was acknowledged."""
+        if self.model.read(registers.CTRL) & (registers.CTRL_IDLE | registers.CTRL_DONE):
+            return
+        outcome = self.model.run(max_cycles=MAX_CYCLES, stall_cycles=self._stall_cycles)
+        if outcome in (Outcome.STALLED, Outcome.LIMIT):
+            _LOG.warning("rtl card: stands still since cycle %d", self.model.cycle)
 
     def _check(self) -> None:
         if complaint := self.model.complaint:

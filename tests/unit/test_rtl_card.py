@@ -94,20 +94,22 @@ def test_dram_has_the_cards_rate_and_channels(card, channels, access_cycles):
 
 
 class StubModel:
-    """Registers only; ``run`` ends as told."""
+    """A control register; ``run`` ends as told."""
 
     def __init__(self, outcome=Outcome.DONE, complaint=""):
         self.outcome, self.complaint, self.cycle = outcome, complaint, 7
-        self.written, self.runs = [], 0
+        self.control, self.runs = registers.CTRL_IDLE, 0
 
     def read(self, offset):
-        return offset + 1
+        return self.control if offset == registers.CTRL else offset + 1
 
     def write(self, offset, value):
-        self.written.append((offset, value))
+        if offset == registers.CTRL and value & registers.CTRL_START:
+            self.control = registers.CTRL_START
 
     def run(self, *, max_cycles, stall_cycles):
         self.runs += 1
+        self.control = registers.CTRL_IDLE | registers.CTRL_DONE
         return self.outcome
 
 

@@ -1,0 +1,203 @@
+"""Whole tokens: the accelerator's RTL under the ordinary driver, against the golden model.
+
+Not one token and not one confidence may differ, whatever the number of ports and lanes, the
+memory's mood, the order of work in lanes and slots.
+"""
+
+import random
+from dataclasses import replace
+
+import pytest
+from support.golden_card import GoldenCard
+from support.rtl_card import SMALL, open_small, write_draft
+
+from fpga.regmap import registers
+from hetero.core.errors import CardError, CardTimeoutError
+from hetero.core.types import LaneWork
+from sim.rtl.parameters import MemoryTiming
+
+pytestmark = [pytest.mark.rtl, pytest.mark.timeout(1800)]
+
+SLOTS, CONTEXT, VOCAB = 6, 160, 203
+ROUGH = MemoryTiming(
+    is_banked=True,
+    channels=2,
+    latency_cycles=30,
+    access_units=1100,
+    row_miss_units=20_000,
+    row_cycle_units=40_000,
+    turnaround_units=9_000,
+    refresh_interval_units=2_000_000,
+    refresh_units=150_000,
+    throttle_permille=200,
+    skew_cycles=13,
+    max_bursts=8,
+)
+"""Everything that memory can do at once, with numbers of no card."""
+
+
+def work(slot=0, start=0, tokens=range(9), drafts=4, **changes):
+    values = dict(output_index=start, seed=9 + slot, choice_index=0, temperature=0.8)
+    return LaneWork(
+        slot=slot, start=start, token_ids=tuple(tokens), num_draft_tokens=drafts,
+        **{**values, **changes},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def draft(tmp_path_factory):
+    return write_draft(tmp_path_factory.mktemp("rtl"))
+
+
+def golden(draft):
+    return GoldenCard(draft, num_slots=SLOTS, max_context_tokens=CONTEXT)
+
+
+def assert_equal(card, draft, starts):
+    """The same starts on both; every lane's tokens and confidences equal."""
+    reference = golden(draft)
+    for number, lanes in enumerate(starts):
+        wanted, got = reference.run(lanes).lanes, card.run(lanes).lanes
+        assert got == wanted, f"start {number}: {lanes}"
+
+
+def ragged_starts(lanes, num_starts, rng_seed=1):
+    """Random prompts, drafts, rollbacks and temperatures over all slots."""
+    rng = random.Random(rng_seed)
+    valid = dict.fromkeys(range(SLOTS), 0)
+    starts = []
+    for _ in range(num_starts):
+        start = []
+        for slot in rng.sample(range(SLOTS), rng.randint(1, lanes)):
+            begin = rng.randint(0, min(valid[slot], CONTEXT // 2))
+            tokens = [rng.randrange(VOCAB) for _ in range(rng.randint(1, 11))]
+            drafts = rng.choice([0, 1, 2, 5])
+            temperature = rng.choice([0.0, 0.7, 1.3])
+            start.append(work(slot, begin, tokens, drafts, temperature=temperature))
+            valid[slot] = begin + len(tokens) + max(drafts - 1, 0)
+        starts.append(start)
+    return starts
+
+
+def test_one_port_one_lane(draft):
+    card = open_small(draft, ports=1, lanes=1)
+    try:
+        greedy = work(0, 0, range(5), 3, temperature=0.0)
+        assert_equal(card, draft, [[greedy], [work(1, 0, [7], 1)], *ragged_starts(1, 6)])
+        assert card.info.backend == "rtl"
+    finally:
+        card.close()
+
+
+@pytest.mark.parametrize(
+    "ports, lanes",
+    [
+        (2, 2),
+        pytest.param(4, 1, marks=pytest.mark.rtl_sweep),
+        pytest.param(4, 4, marks=pytest.mark.rtl_sweep),
+        pytest.param(2, 8, marks=pytest.mark.rtl_sweep),
+        pytest.param(8, 2, marks=pytest.mark.rtl_sweep),
+    ],
+)
+def test_ports_and_lanes(draft, ports, lanes):
+    card = open_small(draft, ports=ports, lanes=lanes, timing=ROUGH)
+    try:
+        assert_equal(card, draft, ragged_starts(min(lanes, SLOTS), 8))
+    finally:
+        card.close()
+
+
+@pytest.mark.rtl_sweep
+def test_a_hundred_tokens_in_two_lanes(draft):
+    """Drafted tokens fed back over many starts, context growing to its limit."""
+    card = open_small(draft, ports=4, lanes=2)
+    reference = golden(draft)
+    try:
+        state = {0: [3, 1, 4, 1, 5], 1: [2, 7]}
+        told = dict.fromkeys(state, 0)
+        for _ in range(14):
+            lanes = [
+                work(slot, told[slot], tokens[told[slot] :], 8, temperature=0.6 * slot)
+                for slot, tokens in state.items()
+            ]
+            wanted, got = reference.run(lanes).lanes, card.run(lanes).lanes
+            assert got == wanted
+            for lane in got:
+                told[lane.slot] = len(state[lane.slot]) + 7
+                state[lane.slot] += lane.token_ids
+        assert min(len(tokens) for tokens in state.values()) > 100
+    finally:
+        card.close()
+
+
+@pytest.mark.rtl_sweep
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"head_dim": 64, "num_attention_heads": 2, "num_key_value_heads": 1},
+        {"head_dim": 128, "num_attention_heads": 1, "num_key_value_heads": 1},
+        {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 96},
+        {"intermediate_size": 224, "vocab_size": 517},
+        {"tie_word_embeddings": False},
+    ],
+    ids=["head_dim 64", "head_dim 128", "3 heads", "odd sizes", "own head"],
+)
+def test_shapes(tmp_path, changes):
+    draft = write_draft(tmp_path, **changes)
+    card = open_small(draft, ports=2, lanes=2, timing=ROUGH)
+    try:
+        assert_equal(card, draft, ragged_starts(2, 5, rng_seed=3))
+    finally:
+        card.close()
+
+
+@pytest.mark.rtl_sweep
+@pytest.mark.parametrize("stages", [1, 3])
+def test_register_stages_between_dies_change_nothing(draft, stages):
+    card = open_small(draft, build=replace(SMALL, slr_stages=stages), ports=2, lanes=2)
+    try:
+        assert_equal(card, draft, ragged_starts(2, 4))
+    finally:
+        card.close()
+
+
+def test_a_run_repeats_cycle_for_cycle(draft):
+    cycles = set()
+    for _ in range(2):
+        card = open_small(draft, timing=ROUGH)
+        cycles.add(card.run([work(0, 0, range(5), 2)]).usage.cycles)
+        card.close()
+    assert len(cycles) == 1
+    assert min(cycles) > 0
+
+
+def _model_of(card):
+    """The simulated hardware below an open card."""
+    return card._port._ip.device._kernel.model
+
+
+def test_a_hung_port_ends_as_a_timeout(draft):
+    card = open_small(draft)
+    _model_of(card).hang(0)
+    with pytest.raises(CardTimeoutError, match="not done"):
+        card.run([work()])
+    card.close()
+
+
+def test_an_error_response_is_told_by_port(draft):
+    card = open_small(draft, ports=2)
+    model = _model_of(card)
+    low, high = (model.read(registers.WEIGHT_ADDR + 8 + at) for at in (0, 4))
+    model.fail_at(1, low | high << 32)
+    with pytest.raises(CardError, match="memory port 1 answered with an error"):
+        card.run([work()])
+    card.close()
+
+
+@pytest.mark.rtl_sweep
+def test_assertions_hold_and_coverage_is_reached(draft):
+    card = open_small(draft, build=replace(SMALL, checks=True), ports=2, lanes=2, timing=ROUGH)
+    try:
+        assert_equal(card, draft, ragged_starts(2, 10))
+    finally:
+        card.close()
