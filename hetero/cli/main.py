@@ -23,12 +23,14 @@ COMMANDS = {
     "generate": "hetero.cli.generate:command",
     "serve": "hetero.cli.serve:command",
     "bench": "hetero.cli.bench:command",
+    "card report": "hetero.cli.card:report",
     "doctor": "hetero.cli.doctor:command",
     "demo": "hetero.cli.demo:command",
 }
 """Command words -> module:attribute of the click command."""
 
 GROUPS = {
+    "card": "What the accelerator costs and reaches.",
     "models": "Fetch and list target models.",
     "draft": "Build and serve the draft model.",
 }

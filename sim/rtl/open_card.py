@@ -1,6 +1,7 @@
 """Opens a simulated card whose kernel is the accelerator's own RTL."""
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -31,7 +32,7 @@ class RtlCardConfig:
 
     ``ports``, ``lanes`` None: 4 and 2, as far as the card has so many. ``build``: every other
     parameter; its ports, port_bytes and lanes are overridden. ``timing`` None: ideal memory with
-    the card's latency.
+    the card's latency. ``watch`` is told the model once it runs: for traces.
     """
 
     device: str = "u55c"
@@ -44,6 +45,7 @@ class RtlCardConfig:
     lanes: int | None = None
     build: RtlBuild = field(default_factory=RtlBuild)
     timing: MemoryTiming | None = None
+    watch: Callable[[RtlModel], None] | None = None
 
 
 def open_rtl_card(cfg: RtlCardConfig) -> DraftCard:
@@ -69,7 +71,10 @@ def open_rtl_card(cfg: RtlCardConfig) -> DraftCard:
     timing = cfg.timing or ideal_timing(profile)
 
     def make_kernel(loaded: SimBitstream, _: CardProfile, memory: DeviceMemory) -> RtlKernel:
-        return RtlKernel(RtlModel(library, memory.data, reach(loaded, memory), timing))
+        model = RtlModel(library, memory.data, reach(loaded, memory), timing)
+        if cfg.watch is not None:
+            cfg.watch(model)
+        return RtlKernel(model)
 
     device = device_class()(profile, f"hetero-rtl-{uuid.uuid4()}", kernel=make_kernel)
     config = SimCardConfig(
