@@ -69,6 +69,14 @@ TOKEN_WORDS: Final = (
     *(f"top_confidence_{i}" for i in range(NUM_TOP)), *(f"top_logit_{i}" for i in range(NUM_TOP)),
 )  # fmt: skip
 
+RESULT_WORDS: Final = (
+    "magic", "interface_version", "sequence", "status", "detail", "num_lanes", "cycles_lo",
+    "cycles_hi", "beats_read_lo", "beats_read_hi", "isa_version", "arithmetic_version",
+    *(f"build_hash_{i}" for i in range(4)), *(f"sha256_{i}" for i in range(8)),
+    *(f"zero_{i}" for i in range(4)), "passes_lo", "passes_hi", "tokens_read_lo", "tokens_read_hi",
+)  # fmt: skip
+LANE_RESULT_WORDS: Final = ("slot", "count")
+
 _BEAT: Final = struct.Struct("<16I")
 _PROGRAM: Final = struct.Struct("<8I32s")
 _TOKEN: Final = struct.Struct("<12I4i")
