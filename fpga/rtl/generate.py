@@ -121,7 +121,7 @@ def page() -> str:
             "",
             f"{NOTE} from `fpga/program/link.py` and",
             "`fpga/driver/buffers.py`. Little-endian words of 32 bits in beats of 64 bytes; what",
-            "has no name is zero. Registers: [registers.md](registers.md). What the instructions do:",
+            "has no name is zero. Registers: [registers.md](registers.md); what instructions do:",
             "[draft-program.md](draft-program.md).",
             "",
             "## Linked instructions",
