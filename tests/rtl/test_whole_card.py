@@ -79,20 +79,11 @@ def ragged_starts(lanes, num_starts, rng_seed=1):
     return starts
 
 
-def test_one_port_one_lane(draft):
-    card = open_small(draft, ports=1, lanes=1)
-    try:
-        greedy = work(0, 0, range(5), 3, temperature=0.0)
-        assert_equal(card, draft, [[greedy], [work(1, 0, [7], 1)], *ragged_starts(1, 6)])
-        assert card.info.backend == "rtl"
-    finally:
-        card.close()
-
-
 @pytest.mark.parametrize(
     "ports, lanes",
     [
         (2, 2),
+        pytest.param(1, 1, marks=pytest.mark.rtl_sweep),
         pytest.param(4, 1, marks=pytest.mark.rtl_sweep),
         pytest.param(4, 4, marks=pytest.mark.rtl_sweep),
         pytest.param(2, 8, marks=pytest.mark.rtl_sweep),
@@ -102,7 +93,10 @@ def test_one_port_one_lane(draft):
 def test_ports_and_lanes(draft, ports, lanes):
     card = open_small(draft, ports=ports, lanes=lanes, timing=ROUGH)
     try:
-        assert_equal(card, draft, ragged_starts(min(lanes, SLOTS), 8))
+        greedy = work(0, 0, range(5), 3, temperature=0.0)
+        starts = ragged_starts(min(lanes, SLOTS), 8)
+        assert_equal(card, draft, [[greedy], [work(1, 0, [7], 1)], *starts])
+        assert card.info.backend == "rtl"
     finally:
         card.close()
 
@@ -164,7 +158,7 @@ def test_register_stages_between_dies_change_nothing(draft, stages):
 def test_a_run_repeats_cycle_for_cycle(draft):
     cycles = set()
     for _ in range(2):
-        card = open_small(draft, timing=ROUGH)
+        card = open_small(draft, ports=2, lanes=2, timing=ROUGH)
         cycles.add(card.run([work(0, 0, range(5), 2)]).usage.cycles)
         card.close()
     assert len(cycles) == 1
@@ -177,7 +171,7 @@ def _model_of(card):
 
 
 def test_a_hung_port_ends_as_a_timeout(draft):
-    card = open_small(draft)
+    card = open_small(draft, ports=2, lanes=2)
     _model_of(card).hang(0)
     with pytest.raises(CardTimeoutError, match="not done"):
         card.run([work()])
@@ -185,7 +179,7 @@ def test_a_hung_port_ends_as_a_timeout(draft):
 
 
 def test_an_error_response_is_told_by_port(draft):
-    card = open_small(draft, ports=2)
+    card = open_small(draft, ports=2, lanes=2)
     model = _model_of(card)
     low, high = (model.read(registers.WEIGHT_ADDR + 8 + at) for at in (0, 4))
     model.fail_at(1, low | high << 32)
