@@ -33,7 +33,11 @@ module act_memory #(
     for (genvar c = 0; c < CHUNKS; c++) begin : g_chunk
         logic [CHUNK*8-1:0] memory [0:ROWS-1];
         logic [CHUNK*8-1:0] out;
+`ifdef BUG_ACT_MEMORY_1
+        wire mine = write_word == WORD_BITS'(c);
+`else
         wire mine = write_word - (write_row << CHUNK_BITS) == WORD_BITS'(c);
+`endif
         always_ff @(posedge clk) begin
             if (write_en && mine) memory[write_row[ROW_BITS-1:0]] <= write_data;
             if (read_en) out <= memory[read_row[ROW_BITS-1:0]];

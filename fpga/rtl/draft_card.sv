@@ -11,7 +11,7 @@ module draft_card #(
     parameter int PORTS = 4,            // memory ports: a power of two up to 32
     parameter int PORT_BYTES = 64,      // data width of a memory port: 16, 32, 64
     parameter int LANES = 4,            // rows of a pass: 1, 2, 4, 8
-    parameter int ARRAY_BYTES = 64,     // weight bytes an array slice takes a cycle: one beat
+    parameter int ARRAY_BYTES = 64,     // of a beat that an array slice multiplies a cycle: 16, 32, 64
     parameter int ATTN_HEADS = 2,       // query heads an attention_port works on at once
     parameter int ATTN_BYTES = 32,      // K or V bytes an attention_port takes a cycle
     parameter int FIFO_BEATS = 512,     // beats a port's stream may run ahead
@@ -195,8 +195,8 @@ module draft_card #(
 
         port_slice #(
             .PORTS(PORTS), .LANES(LANES), .ARRAYS(ARRAYS), .PORT_BYTES(PORT_BYTES),
-            .FIFO_BEATS(FIFO_BEATS), .ACT_COLS(ACT_COLS), .WORD_BITS(WORD_BITS),
-            .SLR_STAGES(SLR_STAGES)
+            .ARRAY_BYTES(ARRAY_BYTES), .FIFO_BEATS(FIFO_BEATS), .ACT_COLS(ACT_COLS),
+            .WORD_BITS(WORD_BITS), .SLR_STAGES(SLR_STAGES)
         ) u_slice (
             .clk, .rst, .run_clear, .stop(drain), .port_index(8'(p)), .idle(port_idle[p]),
             .drained(port_drained[p]), .error(port_error[p]), .decode(port_decode[p]),
@@ -356,10 +356,10 @@ module draft_card #(
         .clk, .clear(run_clear), .busy(units), .trace(trace_busy), .counts
     );
     assign trace_op = {op_word[7:0], 8'd0, op_index};
-    wire unused = &{1'b0, counts, ARRAY_BYTES != 0};
+    wire unused = &{1'b0, counts};
 `ifndef SYNTHESIS
-    if (ARRAY_BYTES != 64) begin : g_check_array
-        initial $fatal(1, "draft_card: ARRAY_BYTES = %0d must be 64, a whole beat", ARRAY_BYTES);
+    if (ARRAY_BYTES != 16 && ARRAY_BYTES != 32 && ARRAY_BYTES != 64) begin : g_check_array
+        initial $fatal(1, "draft_card: ARRAY_BYTES = %0d must be 16, 32 or 64", ARRAY_BYTES);
     end
     if (LANES != 1 && LANES != 2 && LANES != 4 && LANES != 8) begin : g_check_lanes
         initial $fatal(1, "draft_card: LANES = %0d must be 1, 2, 4 or 8", LANES);

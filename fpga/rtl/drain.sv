@@ -5,7 +5,7 @@
 // What: a tile waits in a queue, its rows go one a cycle through one multiplier chain:
 //   t = rnd(sum * R, 8), y = sat32(rnd(t * M, shift + E)). MATMUL collects four rows into a word
 //   of vector memory; HEAD gives logits of rows below valid_rows with their target ids.
-// Latency: 13 cycles from a tile to its write.
+// Latency: 14 cycles from a tile to its write.
 // Throughput: one tile every four cycles.
 // Golden: fpga/golden/matmul.py::drain
 module drain #(
@@ -46,7 +46,7 @@ module drain #(
     output wire  [31:0]              logit,
     output wire  [31:0]              logit_id
 );
-    localparam int STAGES = 8;        // from a row's issue to its y
+    localparam int STAGES = 9;        // from a row's issue to its y
     localparam int READ_LATENCY = 2;  // of vector memory
     localparam int LOGITS = 16;       // logits that may wait
     localparam int PORT_BITS = $clog2(PORTS);
@@ -76,38 +76,53 @@ module drain #(
     always_ff @(posedge clk) begin
         if (issue) row <= row + 2'd1;
         valid <= {valid[STAGES-2:0], issue};
-        shown <= {shown[STAGES-2:0], matrix_row < valid_rows};
-        rows <= {rows[STAGES*2-3:0], row};
-        words <= {words[(STAGES-1)*WORD_BITS-1:0], out_word + index[WORD_BITS-1:0]};
-        row_ids <= {row_ids[(STAGES-1)*32-1:0], has_ids ? ids[row*32 +: 32] : matrix_row};
+        if (issue || valid != '0) begin
+            shown <= {shown[STAGES-2:0], matrix_row < valid_rows};
+            rows <= {rows[STAGES*2-3:0], row};
+            words <= {words[(STAGES-1)*WORD_BITS-1:0], out_word + index[WORD_BITS-1:0]};
+            row_ids <= {row_ids[(STAGES-1)*32-1:0], has_ids ? ids[row*32 +: 32] : matrix_row};
+        end
         if (rst) begin
             valid <= '0;
             row <= 2'd0;
         end
     end
 
-    // ---- 1: operands. 2: sum * R. 3: rounded. 4: t * M. 5..8: rounded and saturated
+    // ---- 1: operands. 2: sum * R in two halves. 3: t, rounded. 4: t * M in two halves.
+    // 5: put together. 6..9: rounded and saturated
+    localparam int LOW = 17;  // bits of the lower half: with a sign they fit a DSP's narrow port
     logic signed [31:0] sum1;
-    logic [15:0] mant1;
-    logic signed [48:0] product2;
+    logic signed [16:0] mant1;
+    logic signed [34:0] low2;
+    logic signed [31:0] high2;
     logic signed [39:0] t3;
-    logic signed [55:0] product4;
+    logic signed [34:0] low4;
+    logic signed [39:0] high4;
+    logic signed [55:0] product5;
     logic signed [19:0] total_shift;
-    wire signed [48:0] rounded2 = (product2 + 49'sd128) >>> 8;
+    wire signed [16:0] act_mant_signed = $signed({1'b0, act_mant});
+    wire signed [48:0] rounded2 = (49'(high2) <<< LOW) + 49'(low2) + 49'sd128;
     always_ff @(posedge clk) begin
         if (issue) begin
             sum1 <= sums[row*32 +: 32];
-            mant1 <= mants[row*16 +: 16];
+            mant1 <= $signed({1'b0, mants[row*16 +: 16]});
         end
-        if (valid[0]) product2 <= 49'(sum1) * $signed({33'd0, mant1});
-        if (valid[1]) t3 <= rounded2[39:0];
-        if (valid[2]) product4 <= 56'(t3) * $signed({40'd0, act_mant});
+        if (valid[0]) begin
+            low2 <= 35'($signed({1'b0, sum1[LOW-1:0]})) * 35'(mant1);
+            high2 <= 32'($signed(sum1[31:LOW])) * 32'(mant1);
+        end
+        if (valid[1]) t3 <= rounded2[47:8];
+        if (valid[2]) begin
+            low4 <= 35'($signed({1'b0, t3[LOW-1:0]})) * 35'(act_mant_signed);
+            high4 <= 40'($signed(t3[39:LOW])) * 40'(act_mant_signed);
+        end
+        if (valid[3]) product5 <= (56'(high4) <<< LOW) + 56'(low4);
         total_shift <= 20'($signed(shift[19:0])) + 20'(act_exp);
     end
     wire signed [31:0] y;
     wire y_valid;
     round_sat #(.WIDTH(56)) u_round (
-        .clk, .rst, .in_valid(valid[3]), .in_value(product4), .in_shift(total_shift),
+        .clk, .rst, .in_valid(valid[4]), .in_value(product5), .in_shift(total_shift),
         .out_valid(y_valid), .out_value(y)
     );
     wire [1:0] y_row = rows[(STAGES-1)*2 +: 2];
@@ -157,13 +172,13 @@ module drain #(
     end
     assign busy = level != '0 || have || valid != '0 || write_en || in_flight != 5'd0;
 
-    wire unused = &{1'b0, room, logit_room, waiting, shift[31:20], rounded2[48:40]};
+    wire unused = &{1'b0, room, logit_room, waiting, shift[31:20], rounded2[48], rounded2[7:0]};
 `ifdef HETERO_ASSERT
     always_ff @(posedge clk) if (!rst) begin
-        assert (!(tile_valid && !room)) else $error("drain: a tile found its queue full");
-        assert (!(keep && !logit_room)) else $error("drain: a logit found its queue full");
-        assert (!valid[1] || rounded2[48:40] == {9{rounded2[39]}})
-            else $error("drain: sum times mantissa beyond 40 bits");
+        assert (!(tile_valid && !room)) else $fatal(1, "drain: a tile found its queue full");
+        assert (!(keep && !logit_room)) else $fatal(1, "drain: a logit found its queue full");
+        assert (!valid[1] || rounded2[48] == rounded2[47])
+            else $fatal(1, "drain: sum times mantissa beyond 40 bits");
     end
 `endif
 endmodule

@@ -4,15 +4,18 @@
 // What: walks a matrix block by block (mantissas, target ids, then tiles of weight beats with a
 //   scale beat before every eight int4 pairs). With op_dual two beats go a cycle, the first to
 //   slice l, the second to slice l + ARRAYS/2, both for lane l; else one beat a cycle goes to
-//   slice l for lane l, and a scale beat goes with the beat after it. Finished tiles queue for
-//   the lanes' drains; a tile begins only when every drain has room for it.
-// Latency: 5 cycles from the first beat to a slice, 18 from a tile's last beat to its write.
-// Throughput: one beat a cycle, two with op_dual.
+//   slice l for lane l, and a scale beat goes with the beat after it. Slices narrower than a beat
+//   take 64 / ARRAY_BYTES cycles for it. Finished tiles queue for the lanes' drains; a tile begins
+//   only when every drain has room for it.
+// Latency: 22 cycles from the last step of a tile's last beat to its write, one more to done.
+// Throughput: a beat every 64 / ARRAY_BYTES cycles, two with op_dual; a scale beat costs one
+//   cycle with op_dual, none without.
 // Golden: fpga/golden/matmul.py::accumulate
 module matrix_port #(
     parameter int PORTS = 4,        // memory ports
     parameter int LANES = 4,        // rows of a pass
     parameter int ARRAYS = 4,       // array slices: max(2, LANES)
+    parameter int ARRAY_BYTES = 64, // of a beat that a slice multiplies a cycle: 16, 32 or 64
     parameter int ACT_COLS = 2048,  // widest activation
     parameter int WORD_BITS = 16    // bits of a word index in vector memory
 ) (
@@ -52,7 +55,8 @@ module matrix_port #(
     `include "isa.svh"
     localparam int QUEUE = 8;           // tiles that may wait for a drain
     localparam int HALF = ARRAYS / 2;
-    localparam int FLAG_STAGES = 6;     // from s1 to a slice's out_valid
+    localparam int MAC_STAGES = 7;      // a slice's latency
+    localparam [1:0] LAST_STEP = 2'(64 / ARRAY_BYTES - 1);  // of a beat
     localparam [2:0] S_IDLE = 3'd0, S_MANTS = 3'd1, S_IDS = 3'd2, S_WEIGHTS = 3'd3, S_DRAIN = 3'd4;
 
     // ---- operands
@@ -77,7 +81,10 @@ module matrix_port #(
     wire [3:0] block_size = tiles_left < 24'd8 ? tiles_left[3:0] : 4'd8;
     wire room;                   // every drain can take one more tile
     wire at_start = pair == 16'd0 && !upper;
-    wire may = state == S_WEIGHTS && (!at_start || room);
+    logic stepping;              // the slices are at a beat,
+    logic [1:0] step;            // in this part of it
+    wire last_step = stepping && step == LAST_STEP;
+    wire may = state == S_WEIGHTS && (!at_start || room) && (!stepping || last_step);
     wire needs_scale = !int8 && !scaled;
     wire two = matrix_count == 2'd2;
     wire any = matrix_count != 2'd0;
@@ -127,7 +134,9 @@ module matrix_port #(
                 pair <= 16'd0;
                 chunk_pair <= 3'd0;
                 upper <= 1'b0;
+`ifndef BUG_MATRIX_PORT_1
                 scaled <= 1'b0;
+`endif
                 second_ids <= 1'b0;
             end
             S_IDS: if (any) begin
@@ -146,11 +155,14 @@ module matrix_port #(
     assign busy = state != S_IDLE;
 
     // ---- 1: beats, activations; what belongs to the finished tile waits until its sums come
-    logic feed1, first1, last1, int8_1, upper1, odd1;
+    logic first1, last1, int8_1, upper1, odd1;
     logic [511:0] low1, high1;
     logic [2:0] chunk_pair1;
     always_ff @(posedge clk) begin
-        feed1 <= feed && !rst;
+        if (feed) {stepping, step} <= {1'b1, 2'd0};
+        else if (last_step) stepping <= 1'b0;
+        else if (stepping) step <= step + 2'd1;
+        if (rst) stepping <= 1'b0;
         if (feed) begin
             low1 <= take_scale ? matrix_data[1023:512] : matrix_data[511:0];
             if (op_dual) high1 <= matrix_data[1023:512];
@@ -185,9 +197,9 @@ module matrix_port #(
             .read_data(act)
         );
         wire half = int8_1 ? odd1 : second;
-        mac_slice u_mac (
+        mac_slice #(.BYTES(ARRAY_BYTES)) u_mac (
             .clk, .rst,
-            .in_valid(feed1 && works),
+            .in_valid(stepping && works), .in_step(step),
             .in_first(first1), .in_last(last1), .in_int8(int8_1), .in_upper(second),
             .in_weights(op_dual && s >= HALF ? high1 : low1),
             .in_acts(half ? act[511:256] : act[255:0]),
@@ -197,9 +209,9 @@ module matrix_port #(
     end
 
     // ---- the tile's mantissas and ids, in step with its sums
-    logic [FLAG_STAGES-1:0] leaving;
+    logic [MAC_STAGES-1:0] leaving;
     logic [23:0] next_index;     // of the tile whose sums come next
-    wire push = leaving[FLAG_STAGES-1];
+    wire push = leaving[MAC_STAGES-1];
     wire [63:0] queued_mants;
     wire [127:0] queued_ids;
     wire described, unused_room;
@@ -212,7 +224,7 @@ module matrix_port #(
     );
     logic [3:0] begun;           // tiles begun and not yet pushed
     always_ff @(posedge clk) begin
-        leaving <= {leaving[FLAG_STAGES-2:0], tile_over};
+        leaving <= {leaving[MAC_STAGES-2:0], last_step && last1};
         begun <= begun + 4'(feed && at_start) - 4'(push);
         if (start) next_index <= 24'd0;
         else if (push) next_index <= next_index + 24'd1;
@@ -254,15 +266,18 @@ module matrix_port #(
 
 `ifdef HETERO_ASSERT
     always_ff @(posedge clk) if (!rst) begin
-        assert (!(push && !described)) else $error("matrix_port: sums without a tile");
+        assert (!(push && !described)) else $fatal(1, "matrix_port: sums without a tile");
         for (int l = 0; l < LANES; l++)
             assert (!op_active[l] || push == sums_valid[l])
-                else $error("matrix_port: sums come out of step");
+                else $fatal(1, "matrix_port: sums come out of step");
     end
 `endif
 `ifndef SYNTHESIS
     if (ARRAYS < 2 || ARRAYS < LANES || ARRAYS % 2 != 0) begin : g_check
         initial $fatal(1, "matrix_port: ARRAYS = %0d must be even and at least LANES and 2", ARRAYS);
+    end
+    if (ARRAY_BYTES != 16 && ARRAY_BYTES != 32 && ARRAY_BYTES != 64) begin : g_check_bytes
+        initial $fatal(1, "matrix_port: ARRAY_BYTES = %0d must be 16, 32 or 64", ARRAY_BYTES);
     end
 `endif
 endmodule

@@ -10,6 +10,7 @@ module port_slice #(
     parameter int LANES = 4,        // rows of a pass
     parameter int ARRAYS = 4,       // array slices
     parameter int PORT_BYTES = 64,  // AXI data width
+    parameter int ARRAY_BYTES = 64, // of a beat that a slice multiplies a cycle
     parameter int FIFO_BEATS = 512, // run-ahead
     parameter int ACT_COLS = 2048,  // widest activation
     parameter int WORD_BITS = 16,   // bits of a word index in vector memory
@@ -136,7 +137,8 @@ module port_slice #(
     );
 
     matrix_port #(
-        .PORTS(PORTS), .LANES(LANES), .ARRAYS(ARRAYS), .ACT_COLS(ACT_COLS), .WORD_BITS(WORD_BITS)
+        .PORTS(PORTS), .LANES(LANES), .ARRAYS(ARRAYS), .ARRAY_BYTES(ARRAY_BYTES), .ACT_COLS(ACT_COLS),
+        .WORD_BITS(WORD_BITS)
     ) u_matrix (
         .clk, .rst, .port_index, .op_word, .op_active, .op_dual, .start(start_matrix),
         .done(done_matrix), .busy(busy_matrix), .matrix_count, .matrix_data, .matrix_take,

@@ -1,5 +1,6 @@
 """mac_slice against exact sums: int4 groups with scales, int8 row pairs, gaps, corner values."""
 
+import os
 import random
 
 import cocotb
@@ -10,7 +11,8 @@ from cocotb.triggers import FallingEdge
 from fpga.golden.matmul import accumulate, folded
 from fpga.program.layout import Int4Matrix, Int8Matrix
 
-LATENCY = 5
+LATENCY = 7
+STEPS = 64 // int(os.environ["BENCH_BYTES"])  # cycles of a beat
 COLUMNS = 32  # of a beat
 MANTISSA = np.full(4, 1 << 15, dtype=np.uint16)
 
@@ -48,7 +50,7 @@ class Slice:
     async def reset(self):
         dut = self.dut
         cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
-        dut.rst.value, dut.in_valid.value = 1, 0
+        dut.rst.value, dut.in_valid.value, dut.in_step.value = 1, 0, 0
         for _ in range(3):
             await FallingEdge(dut.clk)
         dut.rst.value = 0
@@ -64,16 +66,21 @@ class Slice:
             matrix = Int8Matrix(quant_oi=quant_oi, mantissa_o=MANTISSA)
         sums = accumulate(folded(matrix), act_i[None])[0]
         for number, (data, acts, scales, upper) in enumerate(beats):
-            while self.chance.random() >= p_valid:
-                await self._idle()
             dut = self.dut
             dut.in_valid.value, dut.in_int8.value, dut.in_upper.value = 1, bits == 8, upper
             dut.in_first.value, dut.in_last.value = number == 0, number == len(beats) - 1
             dut.in_weights.value = to_int(data.astype(np.uint8).view(np.int8))
             dut.in_acts.value, dut.in_scales.value = to_int(acts), to_int(scales)
-            if number == len(beats) - 1:
-                self.expected.append((sums.tolist(), self.cycle + LATENCY))
-            await self._clock()
+            for step in range(STEPS):
+                while self.chance.random() >= p_valid:
+                    dut.in_valid.value = 0
+                    await self._clock()
+                dut.in_valid.value, dut.in_step.value = 1, step
+                if number == len(beats) - 1 and step == STEPS - 1:
+                    self.expected.append((sums.tolist(), self.cycle + LATENCY))
+                await self._clock()
+            if self.chance.random() >= p_valid:
+                await self._idle()
         self.dut.in_valid.value = 0
 
     def _numbers(self, bits, width, extreme):
@@ -93,6 +100,7 @@ class Slice:
         dut, rng = self.dut, self.chance
         dut.in_valid.value = 0
         dut.in_first.value, dut.in_last.value = rng.getrandbits(1), rng.getrandbits(1)
+        dut.in_step.value = rng.getrandbits(2)
         dut.in_weights.value = rng.getrandbits(512)
         await self._clock()
 
