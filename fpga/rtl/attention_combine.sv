@@ -155,9 +155,7 @@ module attention_combine #(
         if (rd_valid) was_largest <= rd_kind == LARGEST;
         is_largest <= was_largest;
     end
-    wire [PORTS*48-1:0] element [0:OUT_ELEMS-1];
     // verilator lint_off UNUSEDSIGNAL
-    wire [OUT_ELEMS-1:0] element_valid; // all of them at once
     wire unit_tree_valid;               // with unit_valid
     // verilator lint_on UNUSEDSIGNAL
     reduce_tree #(.COUNT(PORTS), .WIDTH(32), .OP(1)) largest_tree (
@@ -168,16 +166,10 @@ module attention_combine #(
         .clk, .rst, .in_valid(rd_out_valid && is_largest), .in_data(rd_unit),
         .out_valid(unit_tree_valid), .out_data(unit)
     );
-    for (genvar e = 0; e < OUT_ELEMS; e++) begin : g_element
-        for (genvar p = 0; p < PORTS; p++) begin : g_port
-            assign element[e][p*48 +: 48] = rd_sums[(p*OUT_ELEMS+e)*48 +: 48];
-        end
-        reduce_tree #(.COUNT(PORTS), .WIDTH(48), .OP(0)) sum_tree (
-            .clk, .rst, .in_valid(rd_out_valid && !is_largest), .in_data(element[e]),
-            .out_valid(element_valid[e]), .out_data(sums[e*48 +: 48])
-        );
-    end
-    assign sums_valid = element_valid[0];
+    reduce_tree #(.COUNT(PORTS), .WIDTH(48), .OP(0), .ELEMS(OUT_ELEMS)) sum_tree (
+        .clk, .rst, .in_valid(rd_out_valid && !is_largest), .in_data(rd_sums),
+        .out_valid(sums_valid), .out_data(sums)
+    );
     assign out_valid = unit_valid || sums_valid;
 
     // ------------------------------------------------------------------ largest score, unit

@@ -139,15 +139,43 @@ module attention_port #(
     // ------------------------------------------------------------------ steps: chunk, then set
     logic [SCORE_BITS-1:0] score;
     wire [ENTRY_BITS-1:0] entry = base0 + set[ENTRY_BITS-1:0];
-    wire [FULL_BYTES*8-1:0] full = (FULL_BYTES*8)'(data0);
-    wire [ATTN_BYTES*8-1:0] part;
-    if (CHUNKS > 1) begin : g_part
-        assign part = full[chunk[CHUNK_BITS-1:0]*ATTN_BYTES*8 +: ATTN_BYTES*8];
-    end else begin : g_whole
-        assign part = full;
+    // a function, so that a simulator works it out only when it is registered
+    // verilator lint_off UNUSEDSIGNAL
+    function automatic logic [ATTN_BYTES*8-1:0] part(input logic [MAX_HEAD_DIM*8-1:0] data_i,
+                                                     input logic [7:0] chunk_i);
+        logic [FULL_BYTES*8-1:0] full;
+        begin
+            full = (FULL_BYTES*8)'(data_i);
+            part = full[(CHUNKS > 1 ? 32'(chunk_i) : 32'd0)*ATTN_BYTES*8 +: ATTN_BYTES*8];
+        end
+    endfunction
+    // verilator lint_on UNUSEDSIGNAL
+    logic step_keys, step_values, step_first, step_last;
+    logic [ENTRY_BITS-1:0] step_entry;
+    logic [CHUNK_BITS-1:0] step_chunk;
+    logic [SCORE_BITS-1:0] step_score;
+    logic [KV_BITS-1:0] step_kv;
+    logic [ATTN_BYTES*8-1:0] step_data;
+    logic [63:0] step_scale;
+    always_ff @(posedge clk) begin
+        step_keys <= step && takes_keys;
+        step_values <= step && takes_values;
+        if (step) begin
+            step_first <= chunk == 8'd0;
+            step_last <= last_chunk;
+            step_entry <= entry;
+            step_chunk <= chunk[CHUNK_BITS-1:0];
+            step_score <= score;
+            step_kv <= kv0;
+            step_data <= part(data0, chunk);
+            step_scale <= scale0;
+        end
+        if (rst) {step_keys, step_values} <= '0;
     end
+
     wire keys_pending, values_pending;
-    wire phase_over = end_seen && !fresh_left && held == 2'd0 && !keys_pending && !values_pending;
+    wire phase_over = end_seen && !fresh_left && held == 2'd0 && !step_keys && !step_values
+        && !keys_pending && !values_pending;
     always_ff @(posedge clk) begin
         if (step) begin
             chunk <= last_chunk ? 8'd0 : chunk + 8'd1;
@@ -206,7 +234,6 @@ module attention_port #(
     wire [ATTN_HEADS*32-1:0] score_data;
     wire max_seen;
     wire [31:0] max_value;
-    wire [CHUNK_BITS-1:0] chunk_index = chunk[CHUNK_BITS-1:0];
     attention_keys #(
         .ATTN_HEADS(ATTN_HEADS), .ATTN_BYTES(ATTN_BYTES), .CHUNKS(CHUNKS), .ENTRIES(ENTRIES),
         .SCORES(SCORES), .ENTRY_BITS(ENTRY_BITS), .CHUNK_BITS(CHUNK_BITS), .SCORE_BITS(SCORE_BITS),
@@ -214,11 +241,11 @@ module attention_port #(
     ) keys (
         .clk, .rst, .clear(start),
         .q_we, .q_slot, .q_entry, .q_chunk, .q_data, .q_mant, .q_exp,
-        .in_valid(step && takes_keys), .in_first(chunk == 8'd0), .in_last(last_chunk),
-        .in_entry(entry), .in_chunk(chunk_index), .in_score(score), .in_data(part),
-        .in_mant(scale0[15:0]), .in_exp(scale0[31:16]),
+        .in_valid(step_keys), .in_first(step_first), .in_last(step_last),
+        .in_entry(step_entry), .in_chunk(step_chunk), .in_score(step_score), .in_data(step_data),
+        .in_mant(step_scale[15:0]), .in_exp(step_scale[31:16]),
         .pending(keys_pending),
-        .score_re(step && takes_values), .score_index(score), .score_data,
+        .score_re(step_values), .score_index(step_score), .score_data,
         .max_re(rd_valid && rd_kind == 2'd0), .max_slot(rd_slot), .max_entry(rd_entry),
         .max_seen, .max_value
     );
@@ -229,9 +256,9 @@ module attention_port #(
     ) values (
         .clk, .rst, .clear(start),
         .m_we, .m_slot, .m_entry, .m_value, .m_kv_head, .m_unit,
-        .in_valid(step && takes_values), .in_first(chunk == 8'd0), .in_entry(entry),
-        .in_chunk(chunk_index), .in_kv_head(kv0), .in_data(part),
-        .in_mant(scale0[47:32]), .in_exp(scale0[63:48]), .score_data,
+        .in_valid(step_values), .in_first(step_first), .in_entry(step_entry),
+        .in_chunk(step_chunk), .in_kv_head(step_kv), .in_data(step_data),
+        .in_mant(step_scale[47:32]), .in_exp(step_scale[63:48]), .score_data,
         .pending(values_pending),
         .sum_re(rd_valid && rd_kind != 2'd0), .sum_is_total(rd_kind == 2'd1), .sum_slot(rd_slot),
         .sum_entry(rd_entry), .sum_group(rd_group), .sum_data(rd_sums)

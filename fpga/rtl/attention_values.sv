@@ -99,8 +99,7 @@ module attention_values #(
     end
 
     // ------------------------------------------------------------------ 12: u meets its values
-    wire [ATTN_BYTES*8-1:0] u_values;
-    wire [SUM_BITS-1:0] u_sum, in_sum, sum_address;
+    wire [SUM_BITS-1:0] in_sum, sum_address;
     if (CHUNKS > 1) begin : g_chunks
         assign in_sum = {in_entry, in_chunk};
         assign sum_address = {sum_entry, sum_group[GIC_BITS +: CHUNK_BITS]};
@@ -108,29 +107,42 @@ module attention_values #(
         assign in_sum = in_entry;
         assign sum_address = sum_entry;
     end
-    order_ram #(.WIDTH(SUM_BITS + ATTN_BYTES*8), .DEPTH(32)) values (
-        .clk, .rst,
-        .push(in_valid),
-        .in_data({in_sum, in_data}),
-        .pop(u_valid[0]),
-        .out_data({u_sum, u_values})
-    );
+    // values wait here for their weights; a memory without flags, used in order
+    logic [SUM_BITS+ATTN_BYTES*8-1:0] waiting [0:31];
+    logic [4:0] waiting_in, waiting_out;
+    always_ff @(posedge clk) begin
+        if (in_valid) waiting[waiting_in] <= {in_sum, in_data};
+        if (in_valid) waiting_in <= waiting_in + 5'd1;
+        if (u_valid[0]) waiting_out <= waiting_out + 5'd1;
+        if (rst) {waiting_in, waiting_out} <= '0;
+    end
+
+    // functions, so that a simulator works out only what is registered
+    function automatic logic [ATTN_BYTES*33-1:0] products(input logic signed [24:0] u_i,
+                                                          input logic [ATTN_BYTES*8-1:0] values_i);
+        for (int i = 0; i < ATTN_BYTES; i++)
+            products[i*33 +: 33] = 33'(u_i) * 33'($signed(values_i[i*8 +: 8]));
+    endfunction
+
+    function automatic logic [ATTN_BYTES*48-1:0] sums(input logic [ATTN_BYTES*48-1:0] old_i,
+                                                      input logic [ATTN_BYTES*33-1:0] products_i);
+        for (int i = 0; i < ATTN_BYTES; i++)
+            sums[i*48 +: 48] = old_i[i*48 +: 48] + 48'($signed(products_i[i*33 +: 33]));
+    endfunction
 
     // ------------------------------------------------------------------ 13 product, 14 sum
     logic valid13;
     logic [SUM_BITS-1:0] sum13;
     logic [ENTRIES*CHUNKS-1:0] sum_seen;
-    wire was_seen = sum_seen[sum13];
     always_ff @(posedge clk) begin
-        if (u_valid[0]) sum13 <= u_sum;
+        if (u_valid[0]) sum13 <= waiting[waiting_out][ATTN_BYTES*8 +: SUM_BITS];
         if (valid13) sum_seen[sum13] <= 1'b1;
         if (clear) sum_seen <= '0;
         valid13 <= u_valid[0];
         if (rst) valid13 <= 1'b0;
     end
-    wire [SUM_BITS-1:0] address = valid13 ? sum13 : sum_address;
 
-    wire [ATTN_HEADS*ATTN_BYTES*48-1:0] cells;
+    wire [ATTN_HEADS*OUT_ELEMS*48-1:0] chosen;
     wire [ATTN_HEADS*40-1:0] totals;
     for (genvar s = 0; s < ATTN_HEADS; s++) begin : g_head
         logic [31:0] largest [0:ENTRIES-1];
@@ -168,37 +180,32 @@ module attention_values #(
         );
         wire signed [24:0] u = u_wide[24:0]; // 0..2^23
 
-        for (genvar b = 0; b < ATTN_BYTES; b++) begin : g_byte
-            logic signed [32:0] product13;
-            logic signed [47:0] sum [0:ENTRIES*CHUNKS-1];
-            logic [47:0] sum_q;
-            wire signed [47:0] old = sum[address];
-            always_ff @(posedge clk) begin
-                if (u_valid[s]) product13 <= u * $signed(u_values[b*8 +: 8]);
-                if (valid13) sum[address] <= (was_seen ? old : 48'sd0) + 48'(product13);
-                if (sum_re) sum_q <= old;
-            end
-            assign cells[(s*ATTN_BYTES+b)*48 +: 48] = sum_q;
+        // one read serves the sum and, when there is nothing to add, the answer
+        logic [ATTN_BYTES*33-1:0] product13;
+        logic [ATTN_BYTES*48-1:0] sum [0:ENTRIES*CHUNKS-1];
+        logic [OUT_ELEMS*48-1:0] chosen_q;
+        always_ff @(posedge clk) begin
+            if (u_valid[s]) product13 <= products(u, waiting[waiting_out][ATTN_BYTES*8-1:0]);
+            if (valid13) sum[sum13] <= sums(sum_seen[sum13] ? sum[sum13] : '0, product13);
+            if (sum_re) chosen_q <= sum[sum_address][sum_group[GIC_BITS-1:0]*OUT_ELEMS*48 +: OUT_ELEMS*48];
         end
+        assign chosen[s*OUT_ELEMS*48 +: OUT_ELEMS*48] = chosen_q;
     end
 
     // ------------------------------------------------------------------ sums given out
     logic re1, is_total1, seen1;
     logic [SLOT_BITS-1:0] slot1;
-    logic [GIC_BITS-1:0] group1;
-    wire [ATTN_BYTES*48-1:0] slot_cells = cells[slot1*ATTN_BYTES*48 +: ATTN_BYTES*48];
     always_ff @(posedge clk) begin
         re1 <= sum_re;
         if (sum_re) begin
             is_total1 <= sum_is_total;
             seen1 <= sum_is_total ? total_seen[sum_entry] : sum_seen[sum_address];
             slot1 <= sum_slot;
-            group1 <= sum_group[GIC_BITS-1:0];
         end
         if (re1) begin
             if (!seen1) sum_data <= '0;
             else if (is_total1) sum_data <= (OUT_ELEMS*48)'(totals[slot1*40 +: 40]);
-            else sum_data <= slot_cells[group1*OUT_ELEMS*48 +: OUT_ELEMS*48];
+            else sum_data <= chosen[slot1*OUT_ELEMS*48 +: OUT_ELEMS*48];
         end
         if (rst) re1 <= 1'b0;
     end

@@ -201,11 +201,21 @@ module fresh_kv #(
     // verilator lint_off UNUSEDSIGNAL
     wire [34:0] offset = part[2] ? {4'd0, record, 3'd0} : data_offset;
     // verilator lint_on UNUSEDSIGNAL
-    wire [1023:0] wide = 1024'(copy_data[LANES*DATA_BITS +: DATA_BITS]);
-    wire [511:0] beat = part[2] ? {8{copy_scale[LANES*64 +: 64]}}
-        : size[0] ? {2{wide[255:0]}} : part[0] ? wide[1023:512] : wide[511:0];
-    wire [63:0] bytes = part[2] ? 64'hff << {offset[5:3], 3'd0}
-        : size[0] ? (offset[5] ? {32'hffffffff, 32'd0} : {32'd0, 32'hffffffff}) : '1;
+    // functions, so that a simulator works them out only when they are registered
+    function automatic logic [511:0] beat(input logic [DATA_BITS-1:0] data_i,
+                                          input logic [63:0] scale_i);
+        logic [1023:0] wide;
+        begin
+            wide = 1024'(data_i);
+            beat = part[2] ? {8{scale_i}} : size[0] ? {2{wide[255:0]}}
+                : part[0] ? wide[1023:512] : wide[511:0];
+        end
+    endfunction
+
+    function automatic logic [63:0] bytes(input logic [2:0] word_i);
+        bytes = part[2] ? 64'hff << {word_i, 3'd0} : !size[0] ? '1
+            : word_i[2] ? {32'hffffffff, 32'd0} : {32'd0, 32'hffffffff};
+    endfunction
 
     logic [3:0] num_active;
     always_comb begin
@@ -248,8 +258,8 @@ module fresh_kv #(
             S_READ: state <= S_FORM;
             S_FORM: begin
                 w_addr <= row_base + {26'd0, region, 6'd0} + {29'd0, offset[34:6], 6'd0};
-                w_data <= beat;
-                w_strobe <= bytes;
+                w_data <= beat(copy_data[LANES*DATA_BITS +: DATA_BITS], copy_scale[LANES*64 +: 64]);
+                w_strobe <= bytes(offset[5:3]);
                 w_valid <= PORTS'(1) << port;
                 state <= S_SEND;
             end

@@ -106,11 +106,19 @@ module kv_unpack #(
     wire a_go = a_valid && (b_ready || !a_sends);
     assign a_ready = !a_valid || (a_go && a_last);
 
-    // verilator lint_off UNUSEDSIGNAL
-    wire [255:0] a_half = a_upper ? a_data[511:256] : a_data[255:0];
-    wire [1023:0] a_granule = cfg_half ? {768'd0, a_half}
-        : cfg_double ? {a_data, a_low} : {512'd0, a_data}; // the upper part is for MAX_HEAD_DIM = 128
-    // verilator lint_on UNUSEDSIGNAL
+    // a function, so that a simulator works it out only when it is registered
+    function automatic logic [MAX_HEAD_DIM*8-1:0] granule(input logic [511:0] data_i,
+                                                          input logic [511:0] low_i);
+        // verilator lint_off UNUSEDSIGNAL
+        logic [1023:0] wide; // the upper part is for MAX_HEAD_DIM = 128
+        // verilator lint_on UNUSEDSIGNAL
+        begin
+            wide = cfg_half ? {768'd0, a_upper ? data_i[511:256] : data_i[255:0]}
+                : cfg_double ? {data_i, low_i} : {512'd0, data_i};
+            granule = wide[MAX_HEAD_DIM*8-1:0];
+        end
+    endfunction
+
 
     always_ff @(posedge clk) begin
         if (a_go) begin
@@ -159,7 +167,7 @@ module kv_unpack #(
     logic [19:0] b_pos;
     always_ff @(posedge clk) begin
         if (a_go && a_sends) begin
-            b_data <= a_granule[MAX_HEAD_DIM*8-1:0];
+            b_data <= granule(a_data, a_low);
             b_scales <= scales[a_slot[SLOT_BITS-1:3]];
             b_sub <= a_slot[2:0];
             b_lanes <= a_lanes;

@@ -1,5 +1,6 @@
 // Sum, largest or smallest of COUNT signed numbers: a tree of registered two-input nodes.
 //
+// What: ELEMS numbers lie side by side and are reduced each for itself.
 // Latency: ceil(log2(COUNT)) cycles (0 for a single number).
 // Throughput: one result a cycle.
 // Golden: none; Python's sum, max, min
@@ -8,50 +9,62 @@
 module reduce_tree #(
     parameter int COUNT = 4,  // numbers
     parameter int WIDTH = 32, // bits of a number and of the result
-    parameter int OP = 0      // 0 sum (the caller leaves room for it), 1 largest, 2 smallest
+    parameter int OP = 0,     // 0 sum (the caller leaves room for it), 1 largest, 2 smallest
+    parameter int ELEMS = 1   // independent numbers side by side
 ) (
     // verilator lint_off UNUSEDSIGNAL
-    input  wire                    clk,       // unused for a single number
-    input  wire                    rst,
+    input  wire                          clk,       // unused for a single number
+    input  wire                          rst,
     // verilator lint_on UNUSEDSIGNAL
-    input  wire                    in_valid,
-    input  wire  [COUNT*WIDTH-1:0] in_data,
-    output wire                    out_valid,
-    output wire  [WIDTH-1:0]       out_data
+    input  wire                          in_valid,
+    input  wire  [COUNT*ELEMS*WIDTH-1:0] in_data,   // [number][element]
+    output wire                          out_valid,
+    output wire  [ELEMS*WIDTH-1:0]       out_data
 );
     localparam int LEVELS = COUNT > 1 ? $clog2(COUNT) : 0;
     localparam int FULL = 1 << LEVELS;
+    localparam int BITS = ELEMS * WIDTH;
 
-    // node[FULL + i] are the leaves, node[1] is the result; level n starts at node 2^n
-    wire [WIDTH-1:0] node [1:2*FULL-1];
-    wire [LEVELS:0] valid;
-    assign valid[LEVELS] = in_valid;
-    assign out_valid = valid[0];
-    assign out_data = node[1];
+    // a missing partner changes nothing: 0 for a sum, the number itself otherwise
+    function automatic logic [FULL*BITS-1:0] filled(input logic [COUNT*BITS-1:0] x_i);
+        for (int i = 0; i < FULL; i++)
+            filled[i*BITS +: BITS] = i < COUNT ? x_i[(i < COUNT ? i : 0)*BITS +: BITS]
+                : OP == 0 ? '0 : x_i[0 +: BITS];
+    endfunction
 
-    for (genvar i = 0; i < FULL; i++) begin : g_leaf
-        if (i < COUNT) assign node[FULL+i] = in_data[i*WIDTH +: WIDTH];
-        else if (OP == 0) assign node[FULL+i] = '0;
-        else assign node[FULL+i] = in_data[0 +: WIDTH]; // any of them changes nothing
-    end
-    for (genvar n = 0; n < LEVELS; n++) begin : g_level
-        logic valid_q;
+    function automatic logic [WIDTH-1:0] node(input logic signed [WIDTH-1:0] a_i,
+                                              input logic signed [WIDTH-1:0] b_i);
+        if (OP == 0) node = a_i + b_i;
+        else if (OP == 1) node = a_i > b_i ? a_i : b_i;
+        else node = a_i < b_i ? a_i : b_i;
+    endfunction
+
+    // the lower half of the result; a function, so that a simulator works out only what is registered
+    function automatic logic [FULL*BITS-1:0] halved(input logic [FULL*BITS-1:0] x_i,
+                                                    input int pairs_i);
+        halved = '0;
+        for (int i = 0; i < FULL / 2; i++)
+            if (i < pairs_i)
+                for (int e = 0; e < ELEMS; e++)
+                    halved[(i*ELEMS+e)*WIDTH +: WIDTH] = node(
+                        x_i[(2*i*ELEMS+e)*WIDTH +: WIDTH], x_i[((2*i+1)*ELEMS+e)*WIDTH +: WIDTH]);
+    endfunction
+
+    if (LEVELS == 0) begin : g_wire
+        assign out_valid = in_valid;
+        assign out_data = in_data;
+    end else begin : g_tree
+        logic [FULL*BITS-1:0] level [0:LEVELS-1]; // after each level; the last one has the result
+        logic [LEVELS-1:0] valid;
         always_ff @(posedge clk) begin
-            valid_q <= valid[n+1];
-            if (rst) valid_q <= 1'b0;
+            if (in_valid) level[0] <= halved(filled(in_data), FULL / 2);
+            for (int n = 1; n < LEVELS; n++)
+                if (valid[n-1]) level[n] <= halved(level[n-1], FULL >> (n + 1));
+            valid <= LEVELS'({valid, in_valid});
+            if (rst) valid <= '0;
         end
-        assign valid[n] = valid_q;
-        for (genvar i = 0; i < (1 << n); i++) begin : g_node
-            wire signed [WIDTH-1:0] a = node[2*((1<<n)+i)];
-            wire signed [WIDTH-1:0] b = node[2*((1<<n)+i)+1];
-            logic signed [WIDTH-1:0] q;
-            always_ff @(posedge clk) if (valid[n+1]) begin
-                if (OP == 0) q <= a + b;
-                else if (OP == 1) q <= a > b ? a : b;
-                else q <= a < b ? a : b;
-            end
-            assign node[(1<<n)+i] = q;
-        end
+        assign out_valid = valid[LEVELS-1];
+        assign out_data = level[LEVELS-1][BITS-1:0];
     end
 
 `ifndef SYNTHESIS

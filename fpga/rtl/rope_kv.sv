@@ -126,12 +126,6 @@ module rope_kv #(
     wire last_of_kind = head + 8'd1 == (kind == QUERY ? cfg_heads : cfg_kv_heads);
     wire last_emit = last_group && last_of_kind && kind == VALUE;
     assign word_pop = emit && (part == PART_BITS'(PARTS - 1) || last_emit);
-    wire [WIDTH*32-1:0] part_now;
-    if (PARTS > 1) begin : g_parts
-        assign part_now = words[word_out][part*WIDTH*32 +: WIDTH*32];
-    end else begin : g_part
-        assign part_now = words[word_out];
-    end
     always_ff @(posedge clk) begin
         ring_free <= ring_free - 4'(emit && first_group) + 4'(ring_release);
         if (emit) begin
@@ -164,7 +158,7 @@ module rope_kv #(
     logic [WIDTH*16-1:0] turn1;
     always_ff @(posedge clk) begin
         if (emit) begin
-            x1 <= part_now;
+            x1 <= words[word_out][(PARTS > 1 ? 32'(part) : 32'd0)*WIDTH*32 +: WIDTH*32];
             // values: turned by cos = 1, sin = 0, which changes nothing
             turn1 <= kind == VALUE ? {WIDTH/2{16'd0, 16'd16384}}
                 : row[group[GROUP_BITS-1:0]*WIDTH*16 +: WIDTH*16];
@@ -172,26 +166,39 @@ module rope_kv #(
         turn_valid <= {turn_valid[3:0], emit};
         if (rst) turn_valid <= '0;
     end
-    wire [WIDTH*32-1:0] y5, magnitude5;
+    // functions, so that a simulator works out only what is registered
+    function automatic logic [34:0] rounded14(input logic signed [48:0] x_i);
+        // verilator lint_off UNUSEDSIGNAL
+        logic signed [48:0] half_up;
+        // verilator lint_on UNUSEDSIGNAL
+        begin
+            half_up = x_i + 49'sd8192;
+            rounded14 = half_up[48:14];
+        end
+    endfunction
+
+    function automatic logic [WIDTH*32-1:0] magnitudes(input logic [WIDTH*32-1:0] x_i);
+        for (int i = 0; i < WIDTH; i++)
+            magnitudes[i*32 +: 32] = {1'b0, magnitude32(x_i[i*32 +: 32])};
+    endfunction
+
+    logic [WIDTH*32-1:0] y5, magnitude6;
+    logic turn_valid6;
+    always_ff @(posedge clk) begin
+        if (turn_valid[4]) magnitude6 <= magnitudes(y5);
+        turn_valid6 <= turn_valid[4];
+        if (rst) turn_valid6 <= 1'b0;
+    end
     for (genvar i = 0; i < WIDTH / 2; i++) begin : g_pair
-        wire signed [31:0] low1 = x1[2*i*32 +: 32];
-        wire signed [31:0] high1 = x1[(2*i+1)*32 +: 32];
-        wire signed [15:0] cos1 = turn1[2*i*16 +: 16];
-        wire signed [15:0] sin1 = turn1[(2*i+1)*16 +: 16];
         logic signed [47:0] low_cos2, low_sin2, high_cos2, high_sin2;
         logic signed [48:0] low3, high3;
-        // verilator lint_off UNUSEDSIGNAL
-        wire signed [48:0] low_half = low3 + 49'sd8192;
-        wire signed [48:0] high_half = high3 + 49'sd8192;
-        // verilator lint_on UNUSEDSIGNAL
         logic signed [34:0] low4, high4;
-        logic signed [31:0] low5, high5;
         always_ff @(posedge clk) begin
             if (turn_valid[0]) begin
-                low_cos2 <= low1 * cos1;
-                low_sin2 <= low1 * sin1;
-                high_cos2 <= high1 * cos1;
-                high_sin2 <= high1 * sin1;
+                low_cos2 <= 48'($signed(x1[64*i +: 32])) * 48'($signed(turn1[32*i +: 16]));
+                low_sin2 <= 48'($signed(x1[64*i +: 32])) * 48'($signed(turn1[32*i+16 +: 16]));
+                high_cos2 <= 48'($signed(x1[64*i+32 +: 32])) * 48'($signed(turn1[32*i +: 16]));
+                high_sin2 <= 48'($signed(x1[64*i+32 +: 32])) * 48'($signed(turn1[32*i+16 +: 16]));
             end
             if (turn_valid[1]) begin
 `ifdef BUG_ROPE_KV_1
@@ -202,16 +209,11 @@ module rope_kv #(
                 high3 <= 49'(high_cos2) + 49'(low_sin2);
             end
             if (turn_valid[2]) begin
-                low4 <= low_half[48:14];
-                high4 <= high_half[48:14];
+                low4 <= rounded14(low3);
+                high4 <= rounded14(high3);
             end
-            if (turn_valid[3]) begin
-                low5 <= sat32(64'(low4));
-                high5 <= sat32(64'(high4));
-            end
+            if (turn_valid[3]) y5[64*i +: 64] <= {sat32(64'(high4)), sat32(64'(low4))};
         end
-        assign y5[2*i*32 +: 64] = {high5, low5};
-        assign magnitude5[2*i*32 +: 64] = {1'b0, magnitude32(high5), 1'b0, magnitude32(low5)};
     end
 
     // where a group belongs, until it is turned
@@ -230,7 +232,7 @@ module rope_kv #(
     wire [1:0] largest_kind;
     wire [7:0] largest_head;
     reduce_tree #(.COUNT(WIDTH), .WIDTH(32), .OP(1)) largest_tree (
-        .clk, .rst, .in_valid(turn_valid[4]), .in_data(magnitude5),
+        .clk, .rst, .in_valid(turn_valid6), .in_data(magnitude6),
         .out_valid(largest_valid), .out_data(largest)
     );
     order_ram #(.WIDTH(12), .DEPTH(16)) names (

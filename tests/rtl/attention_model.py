@@ -26,8 +26,12 @@ class Shape:
     kv_heads: int
     head_dim: int
     context: int = 64
-    slots: int = 4
     layers: int = 2
+
+    @property
+    def slots(self):
+        """Two for each command lane: what one writes, another must not read."""
+        return 2 * self.lanes
 
     @property
     def record_bytes(self):
@@ -240,9 +244,8 @@ def random_rows(shape, rng):
     used = rng.randint(1, shape.lanes)
     while len(rows) < used:
         count = rng.randint(1, used - len(rows))
-        slot, tail = (
-            (free_slots.pop(), free_slots.pop()) if len(free_slots) > 2 else (free_slots[0],) * 2
-        )
+        slot = free_slots.pop()
+        tail = rng.choice([slot, free_slots.pop()])
         mem_len = rng.choice([0, 1, rng.randint(0, shape.context - count)])
         prefix = rng.choice([0, mem_len, rng.randint(0, mem_len + 3)])
         window = rng.choice([0, 0, 1, 3, shape.context // 2])
