@@ -113,7 +113,11 @@ module drain #(
         end
         if (valid[1]) t3 <= rounded2[47:8];
         if (valid[2]) begin
+`ifdef BUG_DRAIN_2
+            low4 <= 35'($signed(t3[LOW-1:0])) * 35'(act_mant_signed);
+`else
             low4 <= 35'($signed({1'b0, t3[LOW-1:0]})) * 35'(act_mant_signed);
+`endif
             high4 <= 40'($signed(t3[39:LOW])) * 40'(act_mant_signed);
         end
         if (valid[3]) product5 <= (56'(high4) <<< LOW) + 56'(low4);
