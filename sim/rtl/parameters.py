@@ -9,6 +9,7 @@ from hetero.core.errors import ConfigError
 
 PORT_COUNTS: Final = (1, 2, 4, 8, 16, 32)
 PORT_BYTES: Final = (16, 32, 64)
+ARRAY_BYTES: Final = (16, 32, 64)
 LANE_COUNTS: Final = (1, 2, 4, 8)
 
 
@@ -23,6 +24,7 @@ class RtlBuild:
     ports: int = 4
     port_bytes: int = 64
     lanes: int = 2
+    array_bytes: int = 64
     fifo_beats: int = 512
     act_cols: int = 2048
     vector_words: int = 16_384
@@ -42,6 +44,7 @@ class RtlBuild:
             ("ports", PORT_COUNTS),
             ("port_bytes", PORT_BYTES),
             ("lanes", LANE_COUNTS),
+            ("array_bytes", ARRAY_BYTES),
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigError(
