@@ -81,7 +81,6 @@ module attention_port #(
     output wire  [OUT_ELEMS*48-1:0]   rd_sums        // D in the lowest place
 );
     localparam int CHUNKS = MAX_HEAD_DIM > ATTN_BYTES ? MAX_HEAD_DIM / ATTN_BYTES : 1;
-    localparam int FULL_BYTES = CHUNKS * ATTN_BYTES;
     localparam int SCORE_BITS = $clog2(SCORES);
     localparam [2:0] S_IDLE = 3'd0, S_KEYS = 3'd1, S_SCORED = 3'd2, S_VALUES = 3'd3, S_SUMMED = 3'd4;
 
@@ -139,23 +138,18 @@ module attention_port #(
     // ------------------------------------------------------------------ steps: chunk, then set
     logic [SCORE_BITS-1:0] score;
     wire [ENTRY_BITS-1:0] entry = base0 + set[ENTRY_BITS-1:0];
-    // a function, so that a simulator works it out only when it is registered
-    // verilator lint_off UNUSEDSIGNAL
-    function automatic logic [ATTN_BYTES*8-1:0] part(input logic [MAX_HEAD_DIM*8-1:0] data_i,
-                                                     input logic [7:0] chunk_i);
-        logic [FULL_BYTES*8-1:0] full;
-        begin
-            full = (FULL_BYTES*8)'(data_i);
-            part = full[(CHUNKS > 1 ? 32'(chunk_i) : 32'd0)*ATTN_BYTES*8 +: ATTN_BYTES*8];
-        end
-    endfunction
-    // verilator lint_on UNUSEDSIGNAL
+    logic [ATTN_BYTES*8-1:0] step_data;
+    if (CHUNKS > 1) begin : g_part
+        always_ff @(posedge clk) if (step)
+            step_data <= data0[chunk[CHUNK_BITS-1:0]*ATTN_BYTES*8 +: ATTN_BYTES*8];
+    end else begin : g_whole
+        always_ff @(posedge clk) if (step) step_data <= (ATTN_BYTES*8)'(data0);
+    end
     logic step_keys, step_values, step_first, step_last;
     logic [ENTRY_BITS-1:0] step_entry;
     logic [CHUNK_BITS-1:0] step_chunk;
     logic [SCORE_BITS-1:0] step_score;
     logic [KV_BITS-1:0] step_kv;
-    logic [ATTN_BYTES*8-1:0] step_data;
     logic [63:0] step_scale;
     always_ff @(posedge clk) begin
         step_keys <= step && takes_keys;
@@ -167,7 +161,6 @@ module attention_port #(
             step_chunk <= chunk[CHUNK_BITS-1:0];
             step_score <= score;
             step_kv <= kv0;
-            step_data <= part(data0, chunk);
             step_scale <= scale0;
         end
         if (rst) {step_keys, step_values} <= '0;

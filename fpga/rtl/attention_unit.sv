@@ -93,6 +93,7 @@ module attention_unit #(
     localparam int KV_BITS = MAX_KV_HEADS > 1 ? $clog2(MAX_KV_HEADS) : 1;
     localparam int GROUP_BITS = $clog2(CHUNKS * ATTN_BYTES / OUT_ELEMS);
     localparam int RECORD_BITS = MAX_HEAD_DIM * 8;
+    localparam int REC_BITS = KV_BITS + (LANES > 1 ? $clog2(LANES) : 1);
     localparam int VEC_BITS = PORTS * 128;
     localparam [2:0] ROPE_ROW = 3'd1, KV_SCALE = 3'd3;
 
@@ -140,23 +141,18 @@ module attention_unit #(
         : size == 3'd4 ? 8'd2 : 8'd1;
     wire [7:0] out_groups = 8'(size) * 8'(32 / OUT_ELEMS);
 
-    // ------------------------------------------------------------------ lanes
+    // ------------------------------------------------------------------ wires between them
     wire [LANES-1:0] row_wanted, rope_busy, attention_done;
     wire [LANES-1:0] kv_valid, kv_ready, kv_is_value;
-    wire [LANES*KV_BITS-1:0] kv_head;
+    wire [LANES*KV_BITS-1:0] kv_index;
     wire [LANES*RECORD_BITS-1:0] kv_data;
     wire [LANES*32-1:0] kv_scale;
-    wire [LANES-1:0] f_start, f_is_value, f_valid, f_ready, f_last;
-    wire [LANES*KV_BITS-1:0] f_kv_head;
-    wire [LANES*RECORD_BITS-1:0] f_data;
-    wire [LANES*64-1:0] f_scale;
+    wire put, put_is_value;
+    wire [REC_BITS-1:0] put_at;
+    wire [RECORD_BITS-1:0] put_data;
+    wire [31:0] put_scale;
     wire [PORTS*LANES-1:0] takes_keys, takes_values; // [port][lane]
     wire [PORTS*LANES-1:0] g_valid, g_ready;
-    wire [PORTS-1:0] g_empty, g_end;
-    wire [PORTS*KV_BITS-1:0] g_kv_head;
-    wire [PORTS*20-1:0] g_pos;
-    wire [PORTS*RECORD_BITS-1:0] g_data;
-    wire [PORTS*64-1:0] g_scale;
 
     assign done_attention = attention_done;
     assign busy_rope = counting || begin_rope || rope_busy != '0;
@@ -168,6 +164,36 @@ module attention_unit #(
         if (rst) in_attention <= '0;
     end
 
+    // ------------------------------------------------------------------ ports
+    for (genvar p = 0; p < PORTS; p++) begin : g_unpack
+        wire is_empty, is_end;
+        wire [KV_BITS-1:0] kv_head;
+        wire [19:0] pos;
+        wire [RECORD_BITS-1:0] data;
+        wire [63:0] scale;
+        wire [2:0] kind = aux_kind[p*3 +: 3];
+        wire [LANES-1:0] lanes = aux_lanes[p*LANES +: LANES];
+        wire unpack_ready;
+        // RoPE rows are the same on all ports: port 0's are kept, the others' taken and forgotten
+        assign aux_ready[p] = kind == ROPE_ROW ? p != 0 || (lanes & ~row_wanted) == '0
+            : kind >= KV_SCALE && unpack_ready;
+        kv_unpack #(
+            .PORTS(PORTS), .LANES(LANES), .MAX_HEAD_DIM(MAX_HEAD_DIM), .KV_BITS(KV_BITS),
+            .SCALE_BEATS(SCALE_BEATS)
+        ) unpack (
+            .clk, .rst, .cfg_kv_heads(kv_heads), .cfg_half(size[0]), .cfg_double(size[2]),
+            .lane_keys(takes_keys[p*LANES +: LANES]), .lane_values(takes_values[p*LANES +: LANES]),
+            .in_valid(aux_valid[p] && kind >= KV_SCALE), .in_ready(unpack_ready),
+            .in_data(aux_data[p*512 +: 512]), .in_kind(kind), .in_lanes(lanes),
+            .in_empty(aux_empty[p]), .in_first(aux_first[p]), .in_skip(aux_skip[p*8 +: 3]),
+            .in_count(aux_count[p*20 +: 20]), .in_pos(aux_pos[p*20 +: 20]), .in_end(aux_end[p]),
+            .out_valid(g_valid[p*LANES +: LANES]), .out_ready(g_ready[p*LANES +: LANES]),
+            .out_empty(is_empty), .out_end(is_end), .out_kv_head(kv_head), .out_pos(pos),
+            .out_data(data), .out_scale(scale)
+        );
+    end
+
+    // ------------------------------------------------------------------ lanes
     for (genvar l = 0; l < LANES; l++) begin : g_lane
         // ROPE_KV
         wire head_valid, head_ready, query_ready;
@@ -198,7 +224,7 @@ module attention_unit #(
         assign head_ready = is_query ? query_ready : kv_ready[l];
         assign kv_valid[l] = head_valid && !is_query;
         assign kv_is_value[l] = head_kind[1];
-        assign kv_head[l*KV_BITS +: KV_BITS] = head_index[KV_BITS-1:0];
+        assign kv_index[l*KV_BITS +: KV_BITS] = head_index[KV_BITS-1:0];
         assign kv_data[l*RECORD_BITS +: RECORD_BITS] = head_data;
         assign kv_scale[l*32 +: 32] = {head_exp, head_mant};
 
@@ -235,8 +261,19 @@ module attention_unit #(
         wire [PORTS*32-1:0] rd_largest;
         wire [PORTS*16-1:0] rd_unit;
         wire [PORTS*OUT_ELEMS*48-1:0] rd_sums;
-        assign f_start[l] = go_attention || go_values;
-        assign f_is_value[l] = go_values;
+        wire f_valid, f_ready, f_last;
+        wire [KV_BITS-1:0] f_kv_head;
+        wire [RECORD_BITS-1:0] f_data;
+        wire [63:0] f_scale;
+        fresh_reader #(
+            .LANES(LANES), .ROW(l), .MAX_HEAD_DIM(MAX_HEAD_DIM), .KV_BITS(KV_BITS), .REC_BITS(REC_BITS)
+        ) fresh (
+            .clk, .rst, .cfg_kv_heads(kv_heads), .cfg_visible(row_visible[l*LANES +: LANES]),
+            .put, .put_is_value, .put_at, .put_data, .put_scale,
+            .start(go_attention || go_values), .start_values(go_values),
+            .out_valid(f_valid), .out_ready(f_ready), .out_last(f_last), .out_kv_head(f_kv_head),
+            .out_data(f_data), .out_scale(f_scale)
+        );
         attention_combine #(
             .PORTS(PORTS), .ATTN_HEADS(ATTN_HEADS), .MAX_HEADS(MAX_HEADS), .MAX_KV_HEADS(MAX_KV_HEADS),
             .OUT_ELEMS(OUT_ELEMS), .WORD_BITS(WORD_BITS), .ENTRY_BITS(ENTRY_BITS), .SLOT_BITS(SLOT_BITS),
@@ -258,7 +295,7 @@ module attention_unit #(
             wire fresh_ready; // port 0's only
             // verilator lint_on UNUSEDSIGNAL
             if (p == 0) begin : g_fresh
-                assign f_ready[l] = fresh_ready;
+                assign f_ready = fresh_ready;
             end
             attention_port #(
                 .ATTN_HEADS(ATTN_HEADS), .ATTN_BYTES(ATTN_BYTES), .MAX_HEAD_DIM(MAX_HEAD_DIM),
@@ -272,48 +309,21 @@ module attention_unit #(
                 .keys_done(keys_done[p]), .values_done(values_done[p]),
                 .q_we, .q_slot, .q_entry, .q_chunk, .q_data, .q_mant, .q_exp,
                 .g_valid(g_valid[p*LANES+l]), .g_ready(g_ready[p*LANES+l]),
-                .g_empty(g_empty[p]), .g_end(g_end[p]),
+                .g_empty(g_unpack[p].is_empty), .g_end(g_unpack[p].is_end),
 `ifdef BUG_ATTENTION_UNIT_1
                 .g_visible(1'b1),
 `else
-                .g_visible(g_pos[p*20 +: 20] >= row_lo[l*20 +: 20]),
+                .g_visible(g_unpack[p].pos >= row_lo[l*20 +: 20]),
 `endif
-                .g_kv_head(g_kv_head[p*KV_BITS +: KV_BITS]),
-                .g_data(g_data[p*RECORD_BITS +: RECORD_BITS]), .g_scale(g_scale[p*64 +: 64]),
-                .f_valid(p == 0 && f_valid[l]), .f_ready(fresh_ready), .f_last(f_last[l]),
-                .f_kv_head(f_kv_head[l*KV_BITS +: KV_BITS]),
-                .f_data(f_data[l*RECORD_BITS +: RECORD_BITS]), .f_scale(f_scale[l*64 +: 64]),
+                .g_kv_head(g_unpack[p].kv_head),
+                .g_data(g_unpack[p].data), .g_scale(g_unpack[p].scale),
+                .f_valid(p == 0 && f_valid), .f_ready(fresh_ready), .f_last, .f_kv_head, .f_data, .f_scale,
                 .m_we, .m_slot, .m_entry, .m_value, .m_kv_head, .m_unit,
                 .rd_valid, .rd_kind, .rd_slot, .rd_entry, .rd_kv_head, .rd_group,
                 .rd_out_valid(rd_out_valid[p]), .rd_largest(rd_largest[p*32 +: 32]),
                 .rd_unit(rd_unit[p*16 +: 16]), .rd_sums(rd_sums[p*OUT_ELEMS*48 +: OUT_ELEMS*48])
             );
         end
-    end
-
-    // ------------------------------------------------------------------ ports
-    for (genvar p = 0; p < PORTS; p++) begin : g_port
-        wire [2:0] kind = aux_kind[p*3 +: 3];
-        wire [LANES-1:0] lanes = aux_lanes[p*LANES +: LANES];
-        wire unpack_ready;
-        // RoPE rows are the same on all ports: port 0's are kept, the others' taken and forgotten
-        assign aux_ready[p] = kind == ROPE_ROW ? p != 0 || (lanes & ~row_wanted) == '0
-            : kind >= KV_SCALE && unpack_ready;
-        kv_unpack #(
-            .PORTS(PORTS), .LANES(LANES), .MAX_HEAD_DIM(MAX_HEAD_DIM), .KV_BITS(KV_BITS),
-            .SCALE_BEATS(SCALE_BEATS)
-        ) unpack (
-            .clk, .rst, .cfg_kv_heads(kv_heads), .cfg_half(size[0]), .cfg_double(size[2]),
-            .lane_keys(takes_keys[p*LANES +: LANES]), .lane_values(takes_values[p*LANES +: LANES]),
-            .in_valid(aux_valid[p] && kind >= KV_SCALE), .in_ready(unpack_ready),
-            .in_data(aux_data[p*512 +: 512]), .in_kind(kind), .in_lanes(lanes),
-            .in_empty(aux_empty[p]), .in_first(aux_first[p]), .in_skip(aux_skip[p*8 +: 3]),
-            .in_count(aux_count[p*20 +: 20]), .in_pos(aux_pos[p*20 +: 20]), .in_end(aux_end[p]),
-            .out_valid(g_valid[p*LANES +: LANES]), .out_ready(g_ready[p*LANES +: LANES]),
-            .out_empty(g_empty[p]), .out_end(g_end[p]), .out_kv_head(g_kv_head[p*KV_BITS +: KV_BITS]),
-            .out_pos(g_pos[p*20 +: 20]), .out_data(g_data[p*RECORD_BITS +: RECORD_BITS]),
-            .out_scale(g_scale[p*64 +: 64])
-        );
     end
 
     // ------------------------------------------------------------------ fresh rows, KV writes
@@ -328,15 +338,15 @@ module attention_unit #(
     end
     assign writes_idle = fresh_idle && !rope_ahead && all_acknowledged;
     fresh_kv #(
-        .PORTS(PORTS), .LANES(LANES), .MAX_HEAD_DIM(MAX_HEAD_DIM), .KV_BITS(KV_BITS)
-    ) fresh (
+        .PORTS(PORTS), .LANES(LANES), .MAX_HEAD_DIM(MAX_HEAD_DIM), .KV_BITS(KV_BITS), .REC_BITS(REC_BITS)
+    ) fresh_rows (
         .clk, .rst, .start(begin_rope), .active(op_active), .cfg_layer(op_word[4*32 +: 16]),
         .cfg_kv_heads(kv_heads), .cfg_size(size),
-        .row_visible, .row_position, .row_tail_slot,
+        .row_position, .row_tail_slot,
         .cfg_kv_addr, .cfg_slot_beats, .cfg_layer_beats, .cfg_k_beats, .cfg_v_beats,
-        .in_valid(kv_valid), .in_ready(kv_ready), .in_is_value(kv_is_value), .in_kv_head(kv_head),
+        .in_valid(kv_valid), .in_ready(kv_ready), .in_is_value(kv_is_value), .in_kv_head(kv_index),
         .in_data(kv_data), .in_scale(kv_scale),
-        .f_start, .f_is_value, .f_valid, .f_ready, .f_last, .f_kv_head, .f_data, .f_scale,
+        .put, .put_is_value, .put_at, .put_data, .put_scale,
         .w_valid, .w_ready, .w_addr, .w_data, .w_strobe, .idle(fresh_idle)
     );
 endmodule

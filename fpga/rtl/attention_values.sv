@@ -43,7 +43,8 @@ module attention_values #(
     input  wire  [15:0]               in_exp,
     input  wire  [ATTN_HEADS*32-1:0]  score_data, // one cycle after the step
     output wire                       pending,
-    // sums, two cycles after sum_re: OUT_ELEMS of a head, or its D in the lowest place
+    // sums, two cycles after sum_re: OUT_ELEMS of a head, which must be asked for in order, or its D
+    // in the lowest place
     input  wire                       sum_re,
     input  wire                       sum_is_total, // D is asked for
     input  wire  [SLOT_BITS-1:0]      sum_slot,
@@ -117,19 +118,6 @@ module attention_values #(
         if (rst) {waiting_in, waiting_out} <= '0;
     end
 
-    // functions, so that a simulator works out only what is registered
-    function automatic logic [ATTN_BYTES*33-1:0] products(input logic signed [24:0] u_i,
-                                                          input logic [ATTN_BYTES*8-1:0] values_i);
-        for (int i = 0; i < ATTN_BYTES; i++)
-            products[i*33 +: 33] = 33'(u_i) * 33'($signed(values_i[i*8 +: 8]));
-    endfunction
-
-    function automatic logic [ATTN_BYTES*48-1:0] sums(input logic [ATTN_BYTES*48-1:0] old_i,
-                                                      input logic [ATTN_BYTES*33-1:0] products_i);
-        for (int i = 0; i < ATTN_BYTES; i++)
-            sums[i*48 +: 48] = old_i[i*48 +: 48] + 48'($signed(products_i[i*33 +: 33]));
-    endfunction
-
     // ------------------------------------------------------------------ 13 product, 14 sum
     logic valid13;
     logic [SUM_BITS-1:0] sum13;
@@ -143,6 +131,7 @@ module attention_values #(
     end
 
     wire [ATTN_HEADS*OUT_ELEMS*48-1:0] chosen;
+    wire first_group = sum_group[GIC_BITS-1:0] == '0; // of a chunk
     wire [ATTN_HEADS*40-1:0] totals;
     for (genvar s = 0; s < ATTN_HEADS; s++) begin : g_head
         logic [31:0] largest [0:ENTRIES-1];
@@ -180,16 +169,27 @@ module attention_values #(
         );
         wire signed [24:0] u = u_wide[24:0]; // 0..2^23
 
-        // one read serves the sum and, when there is nothing to add, the answer
-        logic [ATTN_BYTES*33-1:0] product13;
-        logic [ATTN_BYTES*48-1:0] sum [0:ENTRIES*CHUNKS-1];
-        logic [OUT_ELEMS*48-1:0] chosen_q;
-        always_ff @(posedge clk) begin
-            if (u_valid[s]) product13 <= products(u, waiting[waiting_out][ATTN_BYTES*8-1:0]);
-            if (valid13) sum[sum13] <= sums(sum_seen[sum13] ? sum[sum13] : '0, product13);
-            if (sum_re) chosen_q <= sum[sum_address][sum_group[GIC_BITS-1:0]*OUT_ELEMS*48 +: OUT_ELEMS*48];
+        // sums: the answer's register takes a chunk, and gives it out OUT_ELEMS at a time
+        wire take = sum_re && !sum_is_total && sum_slot == SLOT_BITS'(s);
+        for (genvar b = 0; b < ATTN_BYTES; b++) begin : g_byte
+            logic signed [32:0] product13;
+            logic signed [47:0] sum [0:ENTRIES*CHUNKS-1];
+            logic [47:0] answer;
+            always_ff @(posedge clk) begin
+                if (u_valid[s])
+                    product13 <= u * $signed(waiting[waiting_out][b*8 +: 8]);
+                if (valid13) sum[sum13] <= (sum_seen[sum13] ? sum[sum13] : 48'sd0) + 48'(product13);
+            end
+            if (b + OUT_ELEMS < ATTN_BYTES) begin : g_answer
+                always_ff @(posedge clk) if (take)
+                    answer <= first_group ? sum[sum_address] : g_byte[b+OUT_ELEMS].answer;
+            end else begin : g_answer
+                always_ff @(posedge clk) if (take && first_group) answer <= sum[sum_address];
+            end
+            if (b < OUT_ELEMS) begin : g_chosen
+                assign chosen[(s*OUT_ELEMS+b)*48 +: 48] = answer;
+            end
         end
-        assign chosen[s*OUT_ELEMS*48 +: OUT_ELEMS*48] = chosen_q;
     end
 
     // ------------------------------------------------------------------ sums given out

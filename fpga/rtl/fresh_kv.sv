@@ -1,10 +1,10 @@
 // Keys and values made in this pass: kept for its own attention, and written to card memory.
 //
-// What: Takes the key and value records of all rows. Each lane's reader gives the records of the rows
-//   that its row sees, once for the keys and once for the values. Meanwhile the records and scales
-//   of all rows go, one request each, to the port that owns the row's position.
-// Latency: 2 cycles from taking a record to its first read; 1 cycle from f_start to f_valid.
-// Throughput: takes one record a cycle, gives one a cycle to every lane, 4 cycles a write request.
+// What: Takes the key and value records of all rows and hands them to every lane's fresh_reader.
+//   Once they are all there, records and scales of all rows go, one request each, to the port that
+//   owns the row's position, while the sequencer goes on.
+// Latency: 1 cycle from taking a record to `put`.
+// Throughput: one record a cycle; 3 cycles and its wait a write request.
 // Golden: fpga/golden/kv_cache.py::KvCache (the layout it writes)
 `default_nettype none
 
@@ -12,7 +12,8 @@ module fresh_kv #(
     parameter int PORTS = 4,         // memory ports: 1, 2, 4 .. 32
     parameter int LANES = 1,         // rows of a pass
     parameter int MAX_HEAD_DIM = 64, // 32, 64, 128
-    parameter int KV_BITS = 3        // bits of a kv head
+    parameter int KV_BITS = 3,       // bits of a kv head
+    parameter int REC_BITS = 4       // bits of {row, kv head}
 ) (
     input  wire                        clk,
     input  wire                        rst,
@@ -22,7 +23,6 @@ module fresh_kv #(
     input  wire  [15:0]                cfg_layer,
     input  wire  [7:0]                 cfg_kv_heads,
     input  wire  [2:0]                 cfg_size,       // head_dim / 32: 1, 2, 4
-    input  wire  [LANES*LANES-1:0]     row_visible,    // [row]: rows that it sees
     input  wire  [LANES*20-1:0]        row_position,
     input  wire  [LANES*16-1:0]        row_tail_slot,
     input  wire  [PORTS*64-1:0]        cfg_kv_addr,
@@ -37,15 +37,12 @@ module fresh_kv #(
     input  wire  [LANES*KV_BITS-1:0]   in_kv_head,
     input  wire  [LANES*MAX_HEAD_DIM*8-1:0] in_data,
     input  wire  [LANES*32-1:0]        in_scale,       // mantissa | exponent << 16
-    // lane readers
-    input  wire  [LANES-1:0]           f_start,        // pulse
-    input  wire  [LANES-1:0]           f_is_value,     // with f_start: values, else keys
-    output logic [LANES-1:0]           f_valid,
-    input  wire  [LANES-1:0]           f_ready,
-    output logic [LANES-1:0]           f_last,
-    output logic [LANES*KV_BITS-1:0]   f_kv_head,
-    output wire  [LANES*MAX_HEAD_DIM*8-1:0] f_data,
-    output wire  [LANES*64-1:0]        f_scale,        // key word, value word
+    // to every lane's fresh_reader: a record to keep
+    output logic                       put,
+    output logic                       put_is_value,
+    output logic [REC_BITS-1:0]        put_at,         // {row, kv head}
+    output logic [MAX_HEAD_DIM*8-1:0]  put_data,
+    output logic [31:0]                put_scale,
     // write requests: one-hot valid; ready of the port meant
     output logic [PORTS-1:0]           w_valid,
     input  wire  [PORTS-1:0]           w_ready,
@@ -55,12 +52,10 @@ module fresh_kv #(
     output wire                        idle            // no write is waiting
 );
     localparam int ROW_BITS = LANES > 1 ? $clog2(LANES) : 1;
-    localparam int REC_BITS = ROW_BITS + KV_BITS;
     localparam int RECORDS = 1 << REC_BITS;
     localparam int DATA_BITS = MAX_HEAD_DIM * 8;
     localparam int PORT_BITS = PORTS > 1 ? $clog2(PORTS) : 1;
     localparam int PORT_SHIFT = $clog2(PORTS);
-    localparam int COPIES = LANES + 1; // one for each lane's reader, one for the writes
     localparam [3:0] S_IDLE = 4'd0, S_FILL = 4'd1, S_ROW = 4'd2, S_MULTIPLY = 4'd3, S_ADD = 4'd4,
         S_READ = 4'd5, S_FORM = 4'd6, S_SEND = 4'd7, S_SETTLE = 4'd8;
     localparam int SETTLE_CYCLES = 8; // until a kv_writer behind slr_stages counts its last request
@@ -68,11 +63,6 @@ module fresh_kv #(
     // ------------------------------------------------------------------ taking records
     logic [3:0] state;
     logic [9:0] records_left;
-    logic put;
-    logic put_is_value;
-    logic [REC_BITS-1:0] put_at;
-    logic [DATA_BITS-1:0] put_data;
-    logic [31:0] put_scale;
     wire [LANES-1:0] lowest = in_valid & (~in_valid + LANES'(1));
     assign in_ready = state == S_FILL ? lowest : '0;
     wire put_now = state == S_FILL && in_valid != '0;
@@ -90,74 +80,6 @@ module fresh_kv #(
             put_scale <= in_scale[from*32 +: 32];
         end
         if (rst) put <= 1'b0;
-    end
-
-    // ------------------------------------------------------------------ copies
-    wire [COPIES-1:0] copy_re, copy_is_value;
-    wire [COPIES*REC_BITS-1:0] copy_at;
-    wire [COPIES*DATA_BITS-1:0] copy_data;
-    wire [COPIES*64-1:0] copy_scale;
-    for (genvar c = 0; c < COPIES; c++) begin : g_copy
-        logic [DATA_BITS-1:0] data [0:2*RECORDS-1];
-        logic [31:0] key_scale [0:RECORDS-1];
-        logic [31:0] value_scale [0:RECORDS-1];
-        logic [DATA_BITS-1:0] data_q;
-        logic [63:0] scale_q;
-        wire [REC_BITS-1:0] at = copy_at[c*REC_BITS +: REC_BITS];
-        always_ff @(posedge clk) begin
-            if (put) data[{put_is_value, put_at}] <= put_data;
-            if (put && !put_is_value) key_scale[put_at] <= put_scale;
-            if (put && put_is_value) value_scale[put_at] <= put_scale;
-            if (copy_re[c]) begin
-                data_q <= data[{copy_is_value[c], at}];
-                scale_q <= {value_scale[at], key_scale[at]};
-            end
-        end
-        assign copy_data[c*DATA_BITS +: DATA_BITS] = data_q;
-        assign copy_scale[c*64 +: 64] = scale_q;
-    end
-
-    // ------------------------------------------------------------------ lane readers
-    for (genvar l = 0; l < LANES; l++) begin : g_lane
-        logic [LANES-1:0] rows_left; // the row in turn included
-        logic [7:0] kv_head;
-        logic is_value;
-        wire [LANES-1:0] lowest_row = rows_left & (~rows_left + LANES'(1));
-        logic [ROW_BITS-1:0] row;
-        always_comb begin
-            row = '0;
-            for (int i = LANES - 1; i >= 0; i--) if (rows_left[i]) row = ROW_BITS'(i);
-        end
-        wire last_head = kv_head + 8'd1 == cfg_kv_heads;
-        wire go = rows_left != '0 && (!f_valid[l] || f_ready[l]);
-        assign copy_re[l] = go;
-        assign copy_is_value[l] = is_value;
-        assign copy_at[l*REC_BITS +: REC_BITS] = {row, kv_head[KV_BITS-1:0]};
-        assign f_data[l*DATA_BITS +: DATA_BITS] = copy_data[l*DATA_BITS +: DATA_BITS];
-        assign f_scale[l*64 +: 64] = copy_scale[l*64 +: 64];
-        always_ff @(posedge clk) begin
-            if (f_ready[l]) f_valid[l] <= 1'b0;
-            if (go) begin
-                f_valid[l] <= 1'b1;
-                f_last[l] <= last_head && rows_left == lowest_row;
-                f_kv_head[l*KV_BITS +: KV_BITS] <= kv_head[KV_BITS-1:0];
-                kv_head <= last_head ? 8'd0 : kv_head + 8'd1;
-                if (last_head) rows_left <= rows_left & ~lowest_row;
-            end
-            if (f_start[l]) begin
-`ifdef BUG_FRESH_KV_1
-                rows_left <= LANES'((2 << l) - 1);
-`else
-                rows_left <= row_visible[l*LANES +: LANES];
-`endif
-                kv_head <= 8'd0;
-                is_value <= f_is_value[l];
-            end
-            if (rst) begin
-                rows_left <= '0;
-                f_valid[l] <= 1'b0;
-            end
-        end
     end
 
     // ------------------------------------------------------------------ writes
@@ -190,9 +112,22 @@ module fresh_kv #(
     wire last_record = head + 8'd1 == kv_heads;
     wire last_row = (rows & (rows - LANES'(1))) == '0;
 
-    assign copy_re[LANES] = state == S_READ;
-    assign copy_is_value[LANES] = part[1];
-    assign copy_at[LANES*REC_BITS +: REC_BITS] = {row, head[KV_BITS-1:0]};
+    // the copy that the writes come from
+    logic [DATA_BITS-1:0] data [0:2*RECORDS-1];
+    logic [31:0] key_scale [0:RECORDS-1];
+    logic [31:0] value_scale [0:RECORDS-1];
+    logic [DATA_BITS-1:0] record_data;
+    logic [63:0] record_scale;
+    wire [REC_BITS-1:0] at = {row, head[KV_BITS-1:0]};
+    always_ff @(posedge clk) begin
+        if (put) data[{put_is_value, put_at}] <= put_data;
+        if (put && !put_is_value) key_scale[put_at] <= put_scale;
+        if (put && put_is_value) value_scale[put_at] <= put_scale;
+        if (state == S_READ) begin
+            record_data <= data[{part[1], at}];
+            record_scale <= {value_scale[at], key_scale[at]};
+        end
+    end
 
     // byte offset of this part in the layer
     wire [31:0] region = part[2] ? 32'd0 : part[1] ? cfg_v_beats : cfg_k_beats;
@@ -201,22 +136,13 @@ module fresh_kv #(
     // verilator lint_off UNUSEDSIGNAL
     wire [34:0] offset = part[2] ? {4'd0, record, 3'd0} : data_offset;
     // verilator lint_on UNUSEDSIGNAL
-    // functions, so that a simulator works them out only when they are registered
-    function automatic logic [511:0] beat(input logic [DATA_BITS-1:0] data_i,
-                                          input logic [63:0] scale_i);
-        logic [1023:0] wide;
-        begin
-            wide = 1024'(data_i);
-            beat = part[2] ? {8{scale_i}} : size[0] ? {2{wide[255:0]}}
-                : part[0] ? wide[1023:512] : wide[511:0];
-        end
-    endfunction
-
     function automatic logic [63:0] bytes(input logic [2:0] word_i);
         bytes = part[2] ? 64'hff << {word_i, 3'd0} : !size[0] ? '1
             : word_i[2] ? {32'hffffffff, 32'd0} : {32'd0, 32'hffffffff};
     endfunction
 
+    localparam int UPPER = DATA_BITS > 512 ? 512 : 0; // the second beat of a record
+    localparam int BEAT_BITS = DATA_BITS > 512 ? 512 : DATA_BITS;
     logic [3:0] num_active;
     always_comb begin
         num_active = 4'd0;
@@ -258,7 +184,10 @@ module fresh_kv #(
             S_READ: state <= S_FORM;
             S_FORM: begin
                 w_addr <= row_base + {26'd0, region, 6'd0} + {29'd0, offset[34:6], 6'd0};
-                w_data <= beat(copy_data[LANES*DATA_BITS +: DATA_BITS], copy_scale[LANES*64 +: 64]);
+                if (part[2]) w_data <= {8{record_scale}};
+                else if (size[0]) w_data <= {2{record_data[255:0]}};
+                else if (part[0]) w_data <= 512'(record_data[UPPER +: BEAT_BITS]);
+                else w_data <= 512'(record_data[0 +: BEAT_BITS]);
                 w_strobe <= bytes(offset[5:3]);
                 w_valid <= PORTS'(1) << port;
                 state <= S_SEND;

@@ -106,20 +106,6 @@ module kv_unpack #(
     wire a_go = a_valid && (b_ready || !a_sends);
     assign a_ready = !a_valid || (a_go && a_last);
 
-    // a function, so that a simulator works it out only when it is registered
-    function automatic logic [MAX_HEAD_DIM*8-1:0] granule(input logic [511:0] data_i,
-                                                          input logic [511:0] low_i);
-        // verilator lint_off UNUSEDSIGNAL
-        logic [1023:0] wide; // the upper part is for MAX_HEAD_DIM = 128
-        // verilator lint_on UNUSEDSIGNAL
-        begin
-            wide = cfg_half ? {768'd0, a_upper ? data_i[511:256] : data_i[255:0]}
-                : cfg_double ? {data_i, low_i} : {512'd0, data_i};
-            granule = wide[MAX_HEAD_DIM*8-1:0];
-        end
-    endfunction
-
-
     always_ff @(posedge clk) begin
         if (a_go) begin
             a_upper <= 1'b1;
@@ -167,7 +153,10 @@ module kv_unpack #(
     logic [19:0] b_pos;
     always_ff @(posedge clk) begin
         if (a_go && a_sends) begin
-            b_data <= granule(a_data, a_low);
+            if (cfg_double) b_data <= (MAX_HEAD_DIM*8)'({a_data, a_low});
+            else if (!cfg_half) b_data <= (MAX_HEAD_DIM*8)'(a_data);
+            else if (a_upper) b_data <= (MAX_HEAD_DIM*8)'(a_data[511:256]);
+            else b_data <= (MAX_HEAD_DIM*8)'(a_data[255:0]);
             b_scales <= scales[a_slot[SLOT_BITS-1:3]];
             b_sub <= a_slot[2:0];
             b_lanes <= a_lanes;

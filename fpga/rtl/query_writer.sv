@@ -34,7 +34,6 @@ module query_writer #(
     output logic [15:0]               q_exp
 );
     localparam int CHUNKS = MAX_HEAD_DIM > ATTN_BYTES ? MAX_HEAD_DIM / ATTN_BYTES : 1;
-    localparam int FULL_BYTES = CHUNKS * ATTN_BYTES;
 
     logic [7:0] chunk, slot, in_group;
     logic [ENTRY_BITS-1:0] entry;
@@ -42,17 +41,12 @@ module query_writer #(
     wire last_in_group = in_group + 8'd1 == cfg_group;
     wire last_in_entry = last_in_group || slot + 8'd1 == 8'(ATTN_HEADS);
     assign in_ready = last_chunk;
-    // a function, so that a simulator works it out only when it is registered
-    // verilator lint_off UNUSEDSIGNAL
-    function automatic logic [ATTN_BYTES*8-1:0] part(input logic [MAX_HEAD_DIM*8-1:0] data_i,
-                                                     input logic [7:0] chunk_i);
-        logic [FULL_BYTES*8-1:0] full;
-        begin
-            full = (FULL_BYTES*8)'(data_i);
-            part = full[(CHUNKS > 1 ? 32'(chunk_i) : 32'd0)*ATTN_BYTES*8 +: ATTN_BYTES*8];
-        end
-    endfunction
-    // verilator lint_on UNUSEDSIGNAL
+    if (CHUNKS > 1) begin : g_part
+        always_ff @(posedge clk) if (in_valid)
+            q_data <= in_data[chunk[CHUNK_BITS-1:0]*ATTN_BYTES*8 +: ATTN_BYTES*8];
+    end else begin : g_whole
+        always_ff @(posedge clk) if (in_valid) q_data <= (ATTN_BYTES*8)'(in_data);
+    end
 
     always_ff @(posedge clk) begin
         q_we <= in_valid;
@@ -60,7 +54,6 @@ module query_writer #(
             q_slot <= slot[SLOT_BITS-1:0];
             q_entry <= entry;
             q_chunk <= chunk[CHUNK_BITS-1:0];
-            q_data <= part(in_data, chunk);
             q_mant <= in_mant;
             q_exp <= in_exp;
             chunk <= last_chunk ? 8'd0 : chunk + 8'd1;

@@ -22,15 +22,7 @@ module reduce_tree #(
     output wire  [ELEMS*WIDTH-1:0]       out_data
 );
     localparam int LEVELS = COUNT > 1 ? $clog2(COUNT) : 0;
-    localparam int FULL = 1 << LEVELS;
     localparam int BITS = ELEMS * WIDTH;
-
-    // a missing partner changes nothing: 0 for a sum, the number itself otherwise
-    function automatic logic [FULL*BITS-1:0] filled(input logic [COUNT*BITS-1:0] x_i);
-        for (int i = 0; i < FULL; i++)
-            filled[i*BITS +: BITS] = i < COUNT ? x_i[(i < COUNT ? i : 0)*BITS +: BITS]
-                : OP == 0 ? '0 : x_i[0 +: BITS];
-    endfunction
 
     function automatic logic [WIDTH-1:0] node(input logic signed [WIDTH-1:0] a_i,
                                               input logic signed [WIDTH-1:0] b_i);
@@ -39,32 +31,42 @@ module reduce_tree #(
         else node = a_i < b_i ? a_i : b_i;
     endfunction
 
-    // the lower half of the result; a function, so that a simulator works out only what is registered
-    function automatic logic [FULL*BITS-1:0] halved(input logic [FULL*BITS-1:0] x_i,
-                                                    input int pairs_i);
-        halved = '0;
-        for (int i = 0; i < FULL / 2; i++)
-            if (i < pairs_i)
-                for (int e = 0; e < ELEMS; e++)
-                    halved[(i*ELEMS+e)*WIDTH +: WIDTH] = node(
-                        x_i[(2*i*ELEMS+e)*WIDTH +: WIDTH], x_i[((2*i+1)*ELEMS+e)*WIDTH +: WIDTH]);
-    endfunction
-
     if (LEVELS == 0) begin : g_wire
         assign out_valid = in_valid;
         assign out_data = in_data;
     end else begin : g_tree
-        logic [FULL*BITS-1:0] level [0:LEVELS-1]; // after each level; the last one has the result
         logic [LEVELS-1:0] valid;
         always_ff @(posedge clk) begin
-            if (in_valid) level[0] <= halved(filled(in_data), FULL / 2);
-            for (int n = 1; n < LEVELS; n++)
-                if (valid[n-1]) level[n] <= halved(level[n-1], FULL >> (n + 1));
             valid <= LEVELS'({valid, in_valid});
             if (rst) valid <= '0;
         end
         assign out_valid = valid[LEVELS-1];
-        assign out_data = level[LEVELS-1][BITS-1:0];
+        // node i of level n comes of nodes 2i and 2i + 1 of the level before; an odd last one passes
+        for (genvar n = 0; n < LEVELS; n++) begin : g_level
+            localparam int BEFORE = (COUNT + (1 << n) - 1) >> n;
+            wire go = n == 0 ? in_valid : valid[n > 0 ? n - 1 : 0];
+            for (genvar i = 0; i < (BEFORE + 1) / 2; i++) begin : g_node
+                for (genvar e = 0; e < ELEMS; e++) begin : g_elem
+                    logic signed [WIDTH-1:0] q;
+                    if (n == 0 && 2 * i + 1 < BEFORE) begin : g_do
+                        always_ff @(posedge clk) if (go)
+                            q <= node(in_data[2*i*BITS+e*WIDTH +: WIDTH],
+                                in_data[(2*i+1)*BITS+e*WIDTH +: WIDTH]);
+                    end else if (n == 0) begin : g_do
+                        always_ff @(posedge clk) if (go) q <= in_data[2*i*BITS+e*WIDTH +: WIDTH];
+                    end else if (2 * i + 1 < BEFORE) begin : g_do
+                        always_ff @(posedge clk) if (go)
+                            q <= node(g_level[n-1].g_node[2*i].g_elem[e].q,
+                                g_level[n-1].g_node[2*i+1].g_elem[e].q);
+                    end else begin : g_do
+                        always_ff @(posedge clk) if (go) q <= g_level[n-1].g_node[2*i].g_elem[e].q;
+                    end
+                end
+            end
+        end
+        for (genvar e = 0; e < ELEMS; e++) begin : g_out
+            assign out_data[e*WIDTH +: WIDTH] = g_level[LEVELS-1].g_node[0].g_elem[e].q;
+        end
     end
 
 `ifndef SYNTHESIS

@@ -166,7 +166,6 @@ module rope_kv #(
         turn_valid <= {turn_valid[3:0], emit};
         if (rst) turn_valid <= '0;
     end
-    // functions, so that a simulator works out only what is registered
     function automatic logic [34:0] rounded14(input logic signed [48:0] x_i);
         // verilator lint_off UNUSEDSIGNAL
         logic signed [48:0] half_up;
@@ -177,15 +176,9 @@ module rope_kv #(
         end
     endfunction
 
-    function automatic logic [WIDTH*32-1:0] magnitudes(input logic [WIDTH*32-1:0] x_i);
-        for (int i = 0; i < WIDTH; i++)
-            magnitudes[i*32 +: 32] = {1'b0, magnitude32(x_i[i*32 +: 32])};
-    endfunction
-
-    logic [WIDTH*32-1:0] y5, magnitude6;
+    wire [WIDTH*32-1:0] y5, magnitude6;
     logic turn_valid6;
     always_ff @(posedge clk) begin
-        if (turn_valid[4]) magnitude6 <= magnitudes(y5);
         turn_valid6 <= turn_valid[4];
         if (rst) turn_valid6 <= 1'b0;
     end
@@ -193,6 +186,8 @@ module rope_kv #(
         logic signed [47:0] low_cos2, low_sin2, high_cos2, high_sin2;
         logic signed [48:0] low3, high3;
         logic signed [34:0] low4, high4;
+        logic [31:0] low5, high5;
+        logic [30:0] low6, high6;
         always_ff @(posedge clk) begin
             if (turn_valid[0]) begin
                 low_cos2 <= 48'($signed(x1[64*i +: 32])) * 48'($signed(turn1[32*i +: 16]));
@@ -212,8 +207,13 @@ module rope_kv #(
                 low4 <= rounded14(low3);
                 high4 <= rounded14(high3);
             end
-            if (turn_valid[3]) y5[64*i +: 64] <= {sat32(64'(high4)), sat32(64'(low4))};
+            if (turn_valid[3]) low5 <= sat32(64'(low4));
+            if (turn_valid[3]) high5 <= sat32(64'(high4));
+            if (turn_valid[4]) low6 <= magnitude32(low5);
+            if (turn_valid[4]) high6 <= magnitude32(high5);
         end
+        assign y5[64*i +: 64] = {high5, low5};
+        assign magnitude6[64*i +: 64] = {1'b0, high6, 1'b0, low6};
     end
 
     // where a group belongs, until it is turned

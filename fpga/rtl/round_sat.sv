@@ -18,25 +18,18 @@ module round_sat #(
 );
     `include "fixed.svh"
 
-    // {value one bit further left than meant, to keep the half; amount of the right shift}
-    function automatic logic [69:0] aligned(input logic signed [WIDTH-1:0] value_i,
-                                            input logic signed [19:0] shift_i);
-        logic signed [6:0] clamped;
-        logic [2:0] negated;
-        begin
-            clamped = clamp_shift(32'(shift_i));
-            negated = 3'd0 - clamped[2:0];
-            aligned = {64'(value_i) <<< (clamped[6] ? 6'd1 + {3'd0, negated} : 6'd1),
-                clamped[6] ? 6'd0 : clamped[5:0]};
-        end
-    endfunction
+    // the left shift goes one bit further than meant, to keep the half
+    wire signed [6:0] clamped = clamp_shift(32'(in_shift));
+    wire [2:0] negated = 3'd0 - clamped[2:0];
+    wire [5:0] left = clamped[6] ? 6'd1 + {3'd0, negated} : 6'd1;
 
     // 1: the left shift; 2: the right shift; 3: rounding; 4: saturation
     logic [2:0] valid;
     logic signed [63:0] wide1, shifted2, rounded3;
     logic [5:0] right1;
     always_ff @(posedge clk) begin
-        if (in_valid) {wide1, right1} <= aligned(in_value, in_shift);
+        if (in_valid) wide1 <= 64'(in_value) <<< left;
+        if (in_valid) right1 <= clamped[6] ? 6'd0 : clamped[5:0];
         if (valid[0]) shifted2 <= wide1 >>> right1;
         if (valid[1]) rounded3 <= (shifted2 >>> 1) + $signed({63'd0, shifted2[0]});
         if (valid[2]) out_value <= sat32(rounded3);

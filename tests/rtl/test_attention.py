@@ -1,6 +1,6 @@
 """ROPE_KV and ATTENTION: attention_unit as a whole and its parts, against the golden functions.
 
-In the whole: rope_kv, query_writer, fresh_kv, kv_unpack, attention_port, attention_keys,
+In the whole: rope_kv, query_writer, fresh_kv, fresh_reader, kv_unpack, attention_port, attention_keys,
 attention_values, attention_combine, dot_int8, order_ram.
 """
 
@@ -87,7 +87,7 @@ BUGS = {
     "BUG_ATTENTION_PORT_1": options(1, 1, 3, 16, passes=6),
     "BUG_ATTENTION_COMBINE_1": options(1, 1, 3, 16),
     "BUG_ATTENTION_UNIT_1": options(1, 4, 2, 16, passes=12, seed=3),
-    "BUG_FRESH_KV_1": options(1, 2, 3, 16, passes=8),
+    "BUG_FRESH_READER_1": options(1, 2, 3, 16, passes=8),
     "BUG_ROPE_KV_1": options(1, 1, 3, 16),
 }
 
