@@ -41,6 +41,7 @@ class RtlCardConfig:
     progress: Progress
     num_slots: int = 8
     max_context_tokens: int | None = None
+    window: int = 0
     ports: int | None = None
     lanes: int | None = None
     build: RtlBuild = field(default_factory=RtlBuild)
@@ -82,6 +83,7 @@ def open_rtl_card(cfg: RtlCardConfig) -> DraftCard:
         artefact_path=cfg.artefact_path,
         num_slots=cfg.num_slots,
         max_context_tokens=cfg.max_context_tokens,
+        window=cfg.window,
         warm_up=False,
         wait=WaitPolicy(timeout_s=HUNG_S),
     )

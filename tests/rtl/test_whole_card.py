@@ -7,10 +7,14 @@ memory's mood, the order of work in lanes and slots.
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from support.golden_card import GoldenCard
-from support.rtl_card import SMALL, open_small, write_draft
+from support.rtl_card import SMALL, kv_shares, model_of, open_small, write_draft
 
+from fpga.golden.executor import GoldenExecutor
+from fpga.program.artefact import load_artefact
+from fpga.program.port_kv import deal_cache
 from fpga.regmap import registers
 from hetero.core.errors import CardError, CardTimeoutError
 from hetero.core.types import LaneWork
@@ -101,6 +105,64 @@ def test_ports_and_lanes(draft, ports, lanes):
         card.close()
 
 
+def shared_work(rng, slot, start, num_read, drafts, **shared):
+    tokens = [rng.randrange(VOCAB) for _ in range(num_read)]
+    return work(slot, start, tokens, drafts, temperature=rng.choice([0.0, 0.9]), **shared)
+
+
+def tree(rng, held, lanes):
+    """Nodes with random parents over what slot 0 holds, each with a tail of its own."""
+    nodes = []
+    for node in range(lanes):
+        parent = rng.randrange(-1, node) if node else -1
+        mask, depth = (0, 0) if parent < 0 else nodes[parent]
+        nodes.append((mask | 1 << node, depth + 1))
+    return [
+        shared_work(
+            rng, 0, held + depth - 1, 1, rng.randrange(3) if depth == 1 else 1,
+            tail_slot=1 + node, prefix_len=held, ancestor_mask=mask,
+        )
+        for node, (mask, depth) in enumerate(nodes)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "ports, lanes, window",
+    [
+        (2, 2, 0),
+        (2, 2, 5),
+        pytest.param(4, 4, 0, marks=pytest.mark.rtl_sweep),
+        pytest.param(4, 4, 1, marks=pytest.mark.rtl_sweep),
+        pytest.param(4, 4, 17, marks=pytest.mark.rtl_sweep),
+    ],
+)
+def test_tails_trees_and_windows(draft, ports, lanes, window):
+    """Lanes share a prefix; every byte of the KV cache must be the golden one too."""
+    artefact = load_artefact(draft)
+    reference = GoldenExecutor(artefact, SLOTS, CONTEXT)
+    card = open_small(draft, ports=ports, lanes=lanes, window=window, timing=ROUGH)
+    rng = random.Random(window)
+    held = 23
+    starts = [[work(0, 0, range(held), 0)]]
+    for _ in range(4):
+        tails = [
+            shared_work(rng, 0, held, 3, rng.randrange(4), tail_slot=1 + i, prefix_len=held)
+            for i in range(lanes)
+        ]
+        starts += [tails, tree(rng, held, lanes)]
+    try:
+        for number, start in enumerate(starts):
+            wanted = tuple(reference.run(start, window=window))
+            assert card.run(start).lanes == wanted, f"start {number}"
+        layout = reference.kv.layout
+        used = deal_cache(np.ones(layout.total_bytes, dtype=np.uint8), layout, ports)
+        wanted = deal_cache(reference.kv.memory, layout, ports)
+        for share, want, is_used in zip(kv_shares(card, ports), wanted, used, strict=True):
+            np.testing.assert_array_equal(np.where(is_used, share, 0), np.where(is_used, want, 0))
+    finally:
+        card.close()
+
+
 @pytest.mark.rtl_sweep
 def test_a_hundred_tokens_in_two_lanes(draft):
     """Drafted tokens fed back over many starts, context growing to its limit."""
@@ -165,14 +227,9 @@ def test_a_run_repeats_cycle_for_cycle(draft):
     assert min(cycles) > 0
 
 
-def _model_of(card):
-    """The simulated hardware below an open card."""
-    return card._port._ip.device._kernel.model
-
-
 def test_a_hung_port_ends_as_a_timeout(draft):
     card = open_small(draft, ports=2, lanes=2)
-    _model_of(card).hang(0)
+    model_of(card).hang(0)
     with pytest.raises(CardTimeoutError, match="not done"):
         card.run([work()])
     card.close()
@@ -180,7 +237,7 @@ def test_a_hung_port_ends_as_a_timeout(draft):
 
 def test_an_error_response_is_told_by_port(draft):
     card = open_small(draft, ports=2, lanes=2)
-    model = _model_of(card)
+    model = model_of(card)
     low, high = (model.read(registers.WEIGHT_ADDR + 8 + at) for at in (0, 4))
     model.fail_at(1, low | high << 32)
     with pytest.raises(CardError, match="memory port 1 answered with an error"):

@@ -6,6 +6,7 @@ from pathlib import Path
 from support.llama_files import TINY, random_weights, write_checkpoint
 
 from fpga.program.build import build_artefact
+from fpga.regmap import registers
 from sim.rtl.open_card import RtlCardConfig, open_rtl_card
 from sim.rtl.parameters import RtlBuild
 
@@ -43,18 +44,34 @@ def write_draft(folder, **changes):
     return folder / "draft"
 
 
-def open_small(artefact_path, *, build=SMALL, timing=None, ports=1, lanes=1, slots=6, context=160):
-    """A DraftCard over the RTL."""
+def open_small(artefact_path, *, build=SMALL, timing=None, ports=1, lanes=1, **changes):
+    """A DraftCard over the RTL; ``changes`` of RtlCardConfig."""
+    sizes = dict(num_slots=6, max_context_tokens=160)
     return open_rtl_card(
         RtlCardConfig(
             artefact_path=artefact_path,
             cache_dir=CACHE,
             progress=lambda _line: None,
-            num_slots=slots,
-            max_context_tokens=context,
             ports=ports,
             lanes=lanes,
             build=build,
             timing=timing,
+            **{**sizes, **changes},
         )
     )
+
+
+def model_of(card):
+    """The simulated hardware below an open card: sim.rtl.model.RtlModel."""
+    return card._port._ip.device._kernel.model
+
+
+def kv_shares(card, num_ports):
+    """What lies in the KV cache of each port, uint8."""
+    device = card._port._ip.device
+    memory, size = device.card_memory, card._kv.port_bytes
+    words = [
+        [model_of(card).read(registers.KV_ADDR + 8 * port + at) for at in (0, 4)]
+        for port in range(num_ports)
+    ]
+    return [memory.read(low | high << 32, size) for low, high in words]
