@@ -8,6 +8,7 @@
 //   every port and lane.
 // Golden: fpga/golden/attention.py::attend, fpga/golden/rope_kv.py::rotate
 `default_nettype none
+`include "isa.svh"
 
 module attention_unit #(
     parameter int PORTS = 4,           // memory ports: 1, 2, 4 .. 32
@@ -98,16 +99,15 @@ module attention_unit #(
     localparam [2:0] ROPE_ROW = 3'd1, KV_SCALE = 3'd3;
 
     // ------------------------------------------------------------------ what the instruction says
-    // ROPE_KV:   1 in_word 2 words 3 in_frac 4 layer 5 num_heads 6 num_kv_heads 7 head_dim
-    // ATTENTION: 1 layer 2 num_heads 3 num_kv_heads 4 head_dim 5 out_word 6 out_frac
     logic [7:0] heads, kv_heads;
     logic [2:0] size;          // head_dim / 32
     logic [7:0] group, sets;   // query heads of a kv head; sets of ATTN_HEADS of them
     logic [7:0] counted, in_set;
     logic counting, for_rope, begin_rope, begin_attention;
-    wire [7:0] new_heads = start_rope ? op_word[5*32 +: 8] : op_word[2*32 +: 8];
-    wire [7:0] new_kv_heads = start_rope ? op_word[6*32 +: 8] : op_word[3*32 +: 8];
-    wire [2:0] new_size = start_rope ? op_word[7*32+5 +: 3] : op_word[4*32+5 +: 3];
+    wire [7:0] new_heads = start_rope ? op_word[`ROPEKV_NUM_HEADS +: 8] : op_word[`ATTENTION_NUM_HEADS +: 8];
+    wire [7:0] new_kv_heads = start_rope ? op_word[`ROPEKV_NUM_KV_HEADS +: 8]
+        : op_word[`ATTENTION_NUM_KV_HEADS +: 8];
+    wire [2:0] new_size = start_rope ? op_word[`ROPEKV_HEAD_DIM + 5 +: 3] : op_word[`ATTENTION_HEAD_DIM + 5 +: 3];
     always_ff @(posedge clk) begin
         begin_rope <= 1'b0;
         begin_attention <= 1'b0;
@@ -208,12 +208,12 @@ module attention_unit #(
         ) rope (
             .clk, .rst,
             .arm_row(start_rope_row && op_active[l]),
-            .cfg_row_beats(op_word[2*32 +: 3]),
+            .cfg_row_beats(op_word[`ROPEROW_ROW_BEATS +: 3]),
             .row_valid(aux_valid[0] && aux_kind[2:0] == ROPE_ROW && aux_lanes[l] && !aux_empty[0]),
             .row_ready(row_wanted[l]), .row_data(aux_data[511:0]),
             .start(begin_rope && op_active[l]),
-            .cfg_in_word(op_word[1*32 +: WORD_BITS]), .cfg_words(op_word[2*32 +: WORD_BITS]),
-            .cfg_in_frac(op_word[3*32 +: 16]), .cfg_heads(heads), .cfg_kv_heads(kv_heads), .cfg_size(size),
+            .cfg_in_word(op_word[`ROPEKV_IN_WORD +: WORD_BITS]), .cfg_words(op_word[`ROPEKV_WORDS +: WORD_BITS]),
+            .cfg_in_frac(op_word[`ROPEKV_IN_FRAC +: 16]), .cfg_heads(heads), .cfg_kv_heads(kv_heads), .cfg_size(size),
             .busy(rope_busy[l]), .done(done_rope[l]),
             .mem_re(mem_re[l]), .mem_word(mem_word[l*WORD_BITS +: WORD_BITS]),
             .mem_data(mem_data[l*VEC_BITS +: VEC_BITS]),
@@ -280,7 +280,8 @@ module attention_unit #(
             .KV_BITS(KV_BITS), .GROUP_BITS(GROUP_BITS)
         ) combine (
             .clk, .rst, .cfg_heads(heads), .cfg_group(group), .cfg_groups(out_groups),
-            .cfg_out_word(op_word[5*32 +: WORD_BITS]), .cfg_out_frac(op_word[6*32 +: 20]),
+            .cfg_out_word(op_word[`ATTENTION_OUT_WORD +: WORD_BITS]),
+            .cfg_out_frac(op_word[`ATTENTION_OUT_FRAC +: 20]),
             .start(go_attention), .done(attention_done[l]),
             .keys_done, .values_done, .go_values,
             .m_we, .m_slot, .m_entry, .m_value, .m_kv_head, .m_unit,
@@ -340,7 +341,7 @@ module attention_unit #(
     fresh_kv #(
         .PORTS(PORTS), .LANES(LANES), .MAX_HEAD_DIM(MAX_HEAD_DIM), .KV_BITS(KV_BITS), .REC_BITS(REC_BITS)
     ) fresh_rows (
-        .clk, .rst, .start(begin_rope), .active(op_active), .cfg_layer(op_word[4*32 +: 16]),
+        .clk, .rst, .start(begin_rope), .active(op_active), .cfg_layer(op_word[`ROPEKV_LAYER +: 16]),
         .cfg_kv_heads(kv_heads), .cfg_size(size),
         .row_position, .row_tail_slot,
         .cfg_kv_addr, .cfg_slot_beats, .cfg_layer_beats, .cfg_k_beats, .cfg_v_beats,

@@ -1,7 +1,7 @@
 """ROPE_KV and ATTENTION: attention_unit as a whole and its parts, against the golden functions.
 
-In the whole: rope_kv, query_writer, fresh_kv, fresh_reader, kv_unpack, attention_port, attention_keys,
-attention_values, attention_combine, dot_int8, order_ram.
+In the whole: rope_kv, query_writer, fresh_kv, fresh_reader, kv_unpack, attention_port,
+attention_keys, attention_values, attention_combine, dot_int8, order_ram.
 """
 
 import json
