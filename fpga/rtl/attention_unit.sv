@@ -350,6 +350,19 @@ module attention_unit #(
         .put, .put_is_value, .put_at, .put_data, .put_scale,
         .w_valid, .w_ready, .w_addr, .w_data, .w_strobe, .idle(fresh_idle)
     );
+
+`ifndef SYNTHESIS
+    if ((PORTS & (PORTS - 1)) != 0 || PORTS > 32 || (LANES & (LANES - 1)) != 0 || LANES > 8) begin : g_count_check
+        initial $fatal(1, "attention_unit: PORTS = %0d must be a power of two up to 32, LANES = %0d up to 8", PORTS, LANES);
+    end
+    if (ATTN_BYTES != 16 && ATTN_BYTES != 32 && ATTN_BYTES != 64) begin : g_bytes_check
+        initial $fatal(1, "attention_unit: ATTN_BYTES = %0d must be 16, 32 or 64", ATTN_BYTES);
+    end
+    if (ATTN_HEADS < 1 || ATTN_HEADS > MAX_HEADS || MAX_KV_HEADS < 1 || MAX_KV_HEADS > MAX_HEADS) begin : g_heads_check
+        initial $fatal(1, "attention_unit: ATTN_HEADS = %0d and MAX_KV_HEADS = %0d must be 1 .. MAX_HEADS = %0d",
+            ATTN_HEADS, MAX_KV_HEADS, MAX_HEADS);
+    end
+`endif
 endmodule
 
 `default_nettype wire
