@@ -12,10 +12,10 @@ from fpga.driver.driver import CardIdentity, DraftCard, DriverConfig
 from fpga.driver.faults import card_errors
 from fpga.driver.kernel_port import WaitPolicy
 from fpga.program.artefact import load_artefact
-from hetero.core.errors import CardError
+from hetero.core.errors import CardError, ConfigError
 from hetero.core.types import LaneWork
 from sim.bitstream import SimBitstream
-from sim.calib.profile import load_profile
+from sim.calib.profile import CardProfile, load_profile
 
 if TYPE_CHECKING:
     from sim.device import SimulatedDevice
@@ -41,8 +41,9 @@ _WARM_UP_WORK: Final = LaneWork(
 class SimCardConfig:
     """``device``: a card of sim/calib. ``max_context_tokens`` None: what the draft was built for.
 
-    ``window``: how many positions a token sees, its own included; 0: all. ``warm_up``: run a token
-    at once, so that the first draft does not wait for numba.
+    ``window``: how many positions a token sees, its own included; 0: all. ``ports``,
+    ``lanes`` None: as the card's profile says. ``warm_up``: run a token at once, so that the first
+    draft does not wait for numba.
     """
 
     device: str = "u55c"
@@ -50,6 +51,8 @@ class SimCardConfig:
     num_slots: int = 8
     max_context_tokens: int | None = None
     window: int = 0
+    ports: int | None = None
+    lanes: int | None = None
     warm_up: bool = True
     wait: WaitPolicy = field(default_factory=WaitPolicy)
 
@@ -60,9 +63,21 @@ def open_sim_card(cfg: SimCardConfig) -> DraftCard:
     Raises ConfigError for an unknown card or a draft that does not fit it, ArtefactError for a
     damaged one, CardError when pynq is absent.
     """
-    profile = load_profile(cfg.device)
+    profile = built_with(load_profile(cfg.device), ports=cfg.ports, lanes=cfg.lanes)
     device = device_class()(profile, tag=f"hetero-sim-{uuid.uuid4()}")
     return open_on(device, cfg)
+
+
+def built_with(profile: CardProfile, *, ports: int | None, lanes: int | None) -> CardProfile:
+    """The card with fewer ports or other lanes; ConfigError for what it cannot have."""
+    kernel = profile.kernel
+    ports, lanes = ports or kernel.ports, lanes or kernel.max_lanes
+    if ports > kernel.ports:
+        raise ConfigError(f"card_ports = {ports}: the {profile.name} has {kernel.ports}.")
+    for name, value in (("card_ports", ports), ("card_lanes", lanes)):
+        if value & (value - 1):
+            raise ConfigError(f"{name} = {value}: use a power of two.")
+    return replace(profile, kernel=replace(kernel, ports=ports, max_lanes=lanes))
 
 
 def device_class() -> "type[SimulatedDevice]":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from hetero.cli.options import rtl_options
+from hetero.cli.options import card_build_options
 
 
 @click.command("serve")
@@ -39,7 +39,7 @@ from hetero.cli.options import rtl_options
     show_default=True,
     help="Which Alveo card, as xbutil examine counts.",
 )
-@rtl_options
+@card_build_options
 @click.option(
     "--draft",
     metavar="PATH_OR_NAME",
@@ -82,8 +82,8 @@ def command(
     card_device: str,
     bitfile: Path | None,
     card_index: int,
-    rtl_ports: int | None,
-    rtl_lanes: int | None,
+    card_ports: int | None,
+    card_lanes: int | None,
     draft: str,
     listen: str,
     slots: int,
@@ -107,8 +107,8 @@ def command(
             card_device=card_device,
             bitfile=bitfile,
             card_index=card_index,
-            rtl_ports=rtl_ports,
-            rtl_lanes=rtl_lanes,
+            card_ports=card_ports,
+            card_lanes=card_lanes,
             listen=listen,
             num_slots=slots,
             parent_pid=parent_pid,

@@ -52,21 +52,26 @@ def integers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
         ) from None
 
 
-def rtl_options(function: F) -> F:
-    """How to build the card of ``--card rtl``."""
-    for option in reversed(_RTL_OPTIONS):
+def card_build_options(function: F) -> F:
+    """What the simulated card is built with."""
+    for option in reversed(_CARD_BUILD_OPTIONS):
         function = option(function)
     return function
 
 
-_RTL_OPTIONS = [
+_CARD_BUILD_OPTIONS = [
     click.option(
-        "--rtl-ports",
-        type=int,
+        "--card-ports",
+        type=click.IntRange(min=1),
         metavar="N",
-        help="Memory ports of --card rtl. Default: 4, or as many as the card has.",
+        help="Memory ports of a simulated card. Default: the card's own; 4 for --card rtl.",
     ),
-    click.option("--rtl-lanes", type=int, metavar="N", help="Lanes of --card rtl. Default: 2."),
+    click.option(
+        "--card-lanes",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Lanes of a simulated card. Default: the card's own; 2 for --card rtl.",
+    ),
 ]
 
 
@@ -110,7 +115,7 @@ _ENGINE_OPTIONS = [
         metavar="NAME",
         help="Which card: u55c, kv260, ...",
     ),
-    *_RTL_OPTIONS,
+    *_CARD_BUILD_OPTIONS,
     click.option(
         "--target-device",
         default="cpu",
@@ -189,7 +194,7 @@ def host_fields(options: dict[str, Any]) -> dict[str, Any]:
     """The EngineHostConfig fields that ``engine_options`` sets."""
     server = options["draft_server"]
     names = ("target", "draft", "card", "card_device", "target_device", "dtype", "threads")
-    more = ("rtl_ports", "rtl_lanes", "num_kv_blocks", "heartbeat_timeout_s")
+    more = ("card_ports", "card_lanes", "num_kv_blocks", "heartbeat_timeout_s")
     fields = {name: options[name] for name in (*names, *more)}
     return fields | {
         "draft_servers": () if server is None else (server,),

@@ -32,8 +32,8 @@ class DraftChildConfig:
     card: str = "sim"
     card_device: str = "u55c"
     num_slots: int = 8
-    rtl_ports: int | None = None
-    rtl_lanes: int | None = None
+    card_ports: int | None = None
+    card_lanes: int | None = None
 
     @property
     def start_timeout_s(self) -> float:
@@ -46,8 +46,8 @@ class DraftChildConfig:
             *(sys.executable, "-m", "hetero.cli.main", "draft", "serve"),
             *("--card", self.card, "--card-device", self.card_device),
             *("--draft", str(self.draft), "--slots", str(self.num_slots)),
-            *_given("--rtl-ports", self.rtl_ports),
-            *_given("--rtl-lanes", self.rtl_lanes),
+            *_given("--card-ports", self.card_ports),
+            *_given("--card-lanes", self.card_lanes),
             *("--listen", f"{LOOPBACK}:{port}"),
             *("--parent-pid", str(os.getpid())),
         ]

@@ -28,7 +28,7 @@ class DraftHostConfig:
     """What to serve, and where.
 
     ``draft``: folder of a built artefact. ``bitfile``: for a board or a card, ``card_index``: which
-    of several cards. ``rtl_ports``, ``rtl_lanes``: of the RTL card, None: as its default build.
+    of several cards. ``card_ports``, ``card_lanes``: of a simulated card, None: as its kind has.
     ``cache_dir``: where built RTL is kept. ``parent_pid``: end when that process ends.
     ``drain_s``: at the end, how long to wait for the start that the card is in.
     """
@@ -38,8 +38,8 @@ class DraftHostConfig:
     card_device: str = "u55c"
     bitfile: Path | None = None
     card_index: int = 0
-    rtl_ports: int | None = None
-    rtl_lanes: int | None = None
+    card_ports: int | None = None
+    card_lanes: int | None = None
     cache_dir: Path | None = None
     listen: str = DEFAULT_LISTEN
     num_slots: int = 8
@@ -60,7 +60,13 @@ def open_sim(cfg: DraftHostConfig) -> CardDriver:
     from sim.open_card import SimCardConfig, open_sim_card
 
     return open_sim_card(
-        SimCardConfig(device=cfg.card_device, artefact_path=cfg.draft, num_slots=cfg.num_slots)
+        SimCardConfig(
+            device=cfg.card_device,
+            artefact_path=cfg.draft,
+            num_slots=cfg.num_slots,
+            ports=cfg.card_ports,
+            lanes=cfg.card_lanes,
+        )
     )
 
 
@@ -93,8 +99,8 @@ def open_rtl(cfg: DraftHostConfig) -> CardDriver:
             cache_dir=cfg.cache_dir or default_cache_dir(),
             progress=_LOG.info,
             num_slots=cfg.num_slots,
-            ports=cfg.rtl_ports,
-            lanes=cfg.rtl_lanes,
+            ports=cfg.card_ports,
+            lanes=cfg.card_lanes,
         )
     )
 

@@ -64,8 +64,8 @@ class EngineHostConfig:
     allow_insecure_remote: bool = False  # may ``draft_servers`` be off loopback?
     card: str = "sim"
     card_device: str = "u55c"
-    rtl_ports: int | None = None  # of card "rtl"; None: its default build
-    rtl_lanes: int | None = None
+    card_ports: int | None = None  # of our own simulated card; None: as its kind has them
+    card_lanes: int | None = None
     card_slots: int = 8  # sequences that our own draft server drafts for at once
     target_device: str = "cpu"
     dtype: str = "auto"
@@ -189,8 +189,8 @@ async def _child_for(
         card=cfg.card,
         card_device=cfg.card_device,
         num_slots=cfg.card_slots,
-        rtl_ports=cfg.rtl_ports,
-        rtl_lanes=cfg.rtl_lanes,
+        card_ports=cfg.card_ports,
+        card_lanes=cfg.card_lanes,
     )
     return DraftChild(config.command, start_timeout_s=config.start_timeout_s)
 

@@ -9,11 +9,10 @@ from typing import Final
 from fpga.driver.driver import DraftCard
 from fpga.driver.kernel_port import WaitPolicy
 from fpga.program.artefact import load_artefact
-from hetero.core.errors import ConfigError
 from sim.bitstream import SimBitstream
 from sim.calib.profile import CardProfile, load_profile
 from sim.memory import DeviceMemory
-from sim.open_card import SimCardConfig, device_class, open_on
+from sim.open_card import SimCardConfig, built_with, device_class, open_on
 from sim.rtl.build import Progress, Source, build_library, card_source
 from sim.rtl.fit import check_fits
 from sim.rtl.kernel import RtlKernel
@@ -92,12 +91,14 @@ def open_rtl_card(cfg: RtlCardConfig) -> DraftCard:
 
 def build_for(profile: CardProfile, cfg: RtlCardConfig) -> RtlBuild:
     """The build's parameters on this card; ConfigError for more ports than it has."""
-    kernel = profile.kernel
-    ports = cfg.ports or min(cfg.build.ports, kernel.ports)
-    if ports > kernel.ports:
-        raise ConfigError(f"ports = {ports}: the {profile.name} has {kernel.ports}.")
-    lanes = cfg.lanes or min(cfg.build.lanes, kernel.max_lanes)
-    return replace(cfg.build, ports=ports, lanes=lanes, port_bytes=kernel.port_beat_bytes)
+    kernel = built_with(
+        profile,
+        ports=cfg.ports or min(cfg.build.ports, profile.kernel.ports),
+        lanes=cfg.lanes or min(cfg.build.lanes, profile.kernel.max_lanes),
+    ).kernel
+    return replace(
+        cfg.build, ports=kernel.ports, lanes=kernel.max_lanes, port_bytes=kernel.port_beat_bytes
+    )
 
 
 def bitstream_for(profile: CardProfile, build: RtlBuild, source: Source) -> SimBitstream:

@@ -11,7 +11,9 @@ from fpga.regmap import registers
 from hetero.core.errors import ConfigError
 from hetero.services.draft_child import BUILD_TIMEOUT_S, START_TIMEOUT_S, DraftChildConfig
 from hetero.services.draft_host import DraftHostConfig, open_alveo
+from sim.bitstream import SimBitstream
 from sim.calib.profile import load_profile
+from sim.open_card import built_with
 from sim.rtl.build import card_source
 from sim.rtl.fit import check_fits
 from sim.rtl.kernel import RtlKernel
@@ -69,6 +71,16 @@ def test_ports_and_lanes_are_the_cards_unless_told():
 def test_more_ports_than_the_card_has_are_refused():
     with pytest.raises(ConfigError, match="ports = 8: the kv260 has 4"):
         build_for(load_profile("kv260"), config(ports=8))
+
+
+def test_any_simulated_card_can_have_fewer_ports():
+    profile = built_with(PROFILE, ports=4, lanes=2)
+    assert (profile.kernel.ports, profile.kernel.max_lanes) == (4, 2)
+    assert SimBitstream.for_card(profile).limits.num_ports == 4
+    assert built_with(PROFILE, ports=None, lanes=None) == PROFILE
+    for name, size in (("card_ports", {"ports": 3}), ("card_lanes", {"lanes": 3})):
+        with pytest.raises(ConfigError, match=f"{name} = 3: use a power of two"):
+            built_with(PROFILE, **{"ports": None, "lanes": None, **size})
 
 
 def test_the_bitstream_says_what_was_built():
@@ -135,13 +147,13 @@ def test_a_broken_protocol_is_an_error_of_the_hardware():
 
 
 def test_the_child_process_gets_the_cards_options():
-    config = DraftChildConfig(draft=Path("d"), card="rtl", rtl_ports=2, rtl_lanes=1)
+    config = DraftChildConfig(draft=Path("d"), card="rtl", card_ports=2, card_lanes=1)
     command = config.command(0)
     assert command[command.index("--card") + 1] == "rtl"
-    assert command[command.index("--rtl-ports") + 1] == "2"
-    assert command[command.index("--rtl-lanes") + 1] == "1"
+    assert command[command.index("--card-ports") + 1] == "2"
+    assert command[command.index("--card-lanes") + 1] == "1"
     assert config.start_timeout_s == BUILD_TIMEOUT_S
-    assert "--rtl-ports" not in DraftChildConfig(draft=Path("d")).command(0)
+    assert "--card-ports" not in DraftChildConfig(draft=Path("d")).command(0)
     assert DraftChildConfig(draft=Path("d")).start_timeout_s == START_TIMEOUT_S
 
 
