@@ -21,6 +21,8 @@ INCLUDES: Final = (RTL / "include", RTL / "generated", RTL.parent / "regmap")
 HARNESS: Final = Path(__file__).parent
 TOP: Final = "draft_card"
 LIBRARY: Final = "card.so"
+CHECKS: Final = ("HETERO_ASSERT", "HETERO_COVER")
+COVERAGE: Final = HARNESS / "coverage.vlt"
 OBJECTS: Final = ("card.o", "verilated.o", "verilated_threads.o")
 DEBUG_OBJECTS: Final = ("verilated_vpi.o", "verilated_vcd_c.o")
 LOG_LINES: Final = 30
@@ -41,6 +43,11 @@ class Source:
     parameters: Mapping[str, int | str]
     defines: tuple[str, ...] = ()
     debug: bool = False
+
+    @property
+    def has_checks(self) -> bool:
+        """Whether assertions and coverage counters are in it."""
+        return set(CHECKS) <= set(self.defines)
 
     def with_parameters(self, **values: int | str) -> "Source":
         """The same with more parameters."""
@@ -67,7 +74,7 @@ def card_source(build: RtlBuild) -> Source:
         files=tuple(module_files(TOP)),
         top=TOP,
         parameters=build.verilog(),
-        defines=("HETERO_ASSERT", "HETERO_COVER") if build.checks else (),
+        defines=CHECKS if build.checks else (),
         debug=build.debug,
     )
 
@@ -132,12 +139,13 @@ def _commands(source: Source, folder: Path) -> Iterator[list[str]]:
         "verilator",
         *("--cc", "--prefix", "Vcard", "--top-module", source.top, "--Mdir", "."),
         *("-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wno-fatal"),
-        "--assert" if "HETERO_ASSERT" in source.defines else "--noassert",
+        "--assert" if source.has_checks else "--noassert",
         *(("--vpi", "--public-flat-rw", "--trace") if source.debug else ()),
         *("--output-split", "20000", "--output-split-cfuncs", "5000"),
         *(f"-G{name}={value}" for name, value in source.parameters.items()),
         *(f"-D{define}=1" for define in source.defines),
         *(f"-I{include}" for include in INCLUDES),
+        *((str(COVERAGE),) if source.has_checks else ()),
         *map(str, source.files),
     ]
     flags = " ".join(_compiler_flags(source))
@@ -158,13 +166,15 @@ def _compiler_flags(source: Source) -> Iterator[str]:
     yield from ("-DVL_USER_STOP", "-DVL_USER_FATAL")
     for name in ("PORTS", "PORT_BYTES"):
         yield f"-D{name}={source.parameters[name]}"
+    if source.has_checks:
+        yield "-DCARD_CHECKS"
     if source.debug:
         yield "-DCARD_DEBUG"
 
 
 def _key(source: Source) -> str:
     """Of the source, and of what it is built with."""
-    harness = sorted([*HARNESS.glob("*.hpp"), *HARNESS.glob("*.cpp"), Path(__file__)])
+    harness = sorted([*HARNESS.glob("*.[hc]pp"), COVERAGE, Path(__file__)])
     digest = hashlib.sha256(source.sha256().encode())
     digest.update((_version("verilator") + _version("g++")).encode())
     for path in harness:

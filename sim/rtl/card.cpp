@@ -6,6 +6,9 @@
 #include "Vcard.h"
 #include "axi_port.hpp"
 #include "verilated.h"
+#ifdef CARD_CHECKS
+#include "verilated_syms.h"
+#endif
 #ifdef CARD_DEBUG
 #include "verilated_vcd_c.h"
 #include "verilated_vpi.h"
@@ -153,6 +156,23 @@ class Card {
     settled_ = false;
   }
 
+#ifdef CARD_CHECKS
+  // One line for each coverage counter: its name with all modules above it, and its value.
+  const char* coverage() {
+    coverage_.clear();
+    const VerilatedScopeNameMap* scopes = context_.scopeNameMap();
+    for (const auto& scope : *scopes) {
+      if (scope.second->varsp() == nullptr) continue;
+      for (const auto& var : *scope.second->varsp()) {
+        if (std::strncmp(var.first, "cov_", 4) != 0) continue;
+        const uint32_t value = *static_cast<const uint32_t*>(var.second.datap());
+        coverage_ += std::string(scope.first) + "." + var.first + " " + std::to_string(value) + "\n";
+      }
+    }
+    return coverage_.c_str();
+  }
+#endif
+
 #ifdef CARD_DEBUG
   // Words of a signal, or of one word of a memory if index is not negative; -1 for an unknown name.
   int peek(const char* name, int64_t index, uint32_t* words, int max_words) {
@@ -266,6 +286,9 @@ class Card {
   bool settled_ = false;
   uint32_t* trace_ = nullptr;
   uint64_t trace_size_ = 0, traced_ = 0;
+#ifdef CARD_CHECKS
+  std::string coverage_;
+#endif
 #ifdef CARD_DEBUG
   std::unique_ptr<VerilatedVcdC> waves_;
 #endif
@@ -322,6 +345,10 @@ void card_hang(void* card, uint32_t port, int hung) {
 void card_slave_error(void* card, uint32_t port, uint64_t address) {
   static_cast<Card*>(card)->port(port).faults().slave_error_at = address;
 }
+
+#ifdef CARD_CHECKS
+const char* card_coverage(void* card) { return static_cast<Card*>(card)->coverage(); }
+#endif
 
 #ifdef CARD_DEBUG
 int card_peek(void* card, const char* name, int64_t index, uint32_t* words, int max_words) {

@@ -1,7 +1,7 @@
 """The built library through ctypes: one card's registers and clock."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,6 +115,13 @@ class RtlModel:
         self._trace = None
         return trace
 
+    def coverage(self) -> dict[str, int]:
+        """Counters of a build with checks: how often what is worth testing has happened."""
+        text: bytes = self._library.card_coverage(self._card)
+        pairs = (line.rsplit(" ", 1) for line in text.decode().splitlines())
+        names = {"TOP.": "", "__BRA__": "[", "__KET__": "]"}
+        return {_replaced(name, names): int(count) for name, count in pairs}
+
     def peek(self, name: str, index: int | None = None, *, max_words: int = 64) -> int:
         """A signal, or a word of a memory, of a debug build: ``draft_card.g_lane[0].signal``.
 
@@ -143,6 +150,12 @@ class RtlModel:
         self._library.card_slave_error(self._card, port, address)
 
 
+def _replaced(text: str, words: Mapping[str, str]) -> str:
+    for old, new in words.items():
+        text = text.replace(old, new)
+    return text
+
+
 def _load(path: Path) -> Any:
     library = ctypes.CDLL(str(path))
     signatures: dict[str, tuple[Any, list[Any]]] = {
@@ -163,6 +176,8 @@ def _load(path: Path) -> Any:
         "card_hang": (None, [_PTR, _U32, _INT]),
         "card_slave_error": (None, [_PTR, _U32, _U64]),
     }
+    if hasattr(library, "card_coverage"):
+        signatures["card_coverage"] = (ctypes.c_char_p, [_PTR])
     debug_signatures: dict[str, tuple[Any, list[Any]]] = {
         "card_peek": (_INT, [_PTR, ctypes.c_char_p, ctypes.c_int64, _PTR, _INT]),
         "card_waves": (None, [_PTR, ctypes.c_char_p]),

@@ -128,6 +128,16 @@ module copy_card #(
         assign m_axi_bready[p] = 1'b1;
         assign read_done[p] = got == total;
         assign write_done[p] = answered == bursts && !start;
+`ifdef HETERO_COVER
+        logic [31:0] cov_read_waits;  // cycles in which a read was not taken
+        always_ff @(posedge ap_clk)
+            if (!ap_rst_n) cov_read_waits <= 32'd0;
+            else if (m_axi_arvalid[p] && !m_axi_arready[p]) cov_read_waits <= cov_read_waits + 32'd1;
+`endif
+`ifdef HETERO_ASSERT
+        always_ff @(posedge ap_clk)
+            if (ap_rst_n && start && bursts > 32'd512) $fatal(1, "copy_card: too many bursts");
+`endif
         always_ff @(posedge ap_clk) begin
             if (m_axi_arready[p]) m_axi_arvalid[p] <= 1'b0;
             if (m_axi_awready[p]) m_axi_awvalid[p] <= 1'b0;

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hetero.core.errors import CardError, ConfigError
-from sim.rtl.build import Source, build_library
+from sim.rtl.build import CHECKS, Source, build_library
 from sim.rtl.model import Outcome, Reach, RtlModel
 from sim.rtl.parameters import MemoryTiming, RtlBuild
 
@@ -208,6 +208,22 @@ def test_a_debug_build_shows_signals_and_waves(cache_dir: Path, tmp_path: Path):
         with pytest.raises(KeyError, match="nowhere"):
             card.model.peek("copy_card.nowhere")
     assert "$var" in (tmp_path / "card.vcd").read_text()
+
+
+@pytest.mark.rtl_sweep
+def test_checks_count_and_end_a_run(cache_dir: Path):
+    checked = build_library(replace(SOURCE, defines=CHECKS), cache_dir, lambda _line: None)
+    with copier(checked, MemoryTiming(max_bursts=1)) as card:
+        card.copy()
+        counts = card.model.coverage()
+        assert set(counts) == {f"copy_card.g_port[{p}].cov_read_waits" for p in range(PORTS)}
+        assert min(counts.values()) > 10
+    model = RtlModel(checked, np.zeros(SIZE, dtype=np.uint8), [Reach(0, SIZE)] * PORTS, IDEAL)
+    model.write(BURSTS, 600)
+    model.write(CTRL, 1)
+    assert model.run(max_cycles=1000, stall_cycles=1000) is Outcome.FINISHED
+    assert "copy_card.sv:" in model.complaint
+    model.close()
 
 
 def test_the_number_of_memories_must_fit(library: Path):
