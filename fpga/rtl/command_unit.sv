@@ -63,9 +63,7 @@ module command_unit #(
     output logic [31:0]             detail
 );
     `include "registers.svh"
-    localparam logic [31:0] MAGIC = 32'h43444548;  // "HEDC"
-    localparam logic [31:0] OK = 32'd0, BAD_COMMAND = 32'd1, BAD_PROGRAM = 32'd2, BAD_LANE = 32'd3,
-        DECODE_ERROR = 32'd4, SLAVE_ERROR = 32'd5;
+    `include "buffers.svh"
     localparam int TOKEN_BEATS = (LANES * MAX_READ_TOKENS + 15) / 16;
     localparam int FIRST_TOKEN_BEATS = TOKEN_BEATS < 2 ? TOKEN_BEATS : 2;  // fetched with the command
     localparam int TOKENS_WORD = 16 * (1 + LANES);  // where tokens begin in the command buffer
@@ -83,19 +81,16 @@ module command_unit #(
     logic [31:0] held_id, program_id, num_slots, context_tokens, last_word;
     logic held;
 
-    function automatic logic [31:0] word(input logic [511:0] beat_i, input int index_i);
-        word = beat_i[index_i*32 +: 32];
-    endfunction
-
     // ---- the command as it comes
     wire comes_header = state == S_COMMAND && gr_valid && beat == 16'd0;
     wire comes_lane = state == S_COMMAND && gr_valid && beat != 16'd0 && beat <= 16'(cmd_lanes)
         && beat <= 16'(LANES);
     wire [15:0] lane_index = beat - 16'd1;
     wire [LANE_BITS-1:0] into = lane_index[LANE_BITS-1:0];
-    wire [31:0] lane_slot = word(gr_data, 0), lane_tail = word(gr_data, 1);
-    wire [31:0] lane_start = word(gr_data, 3), lane_read = word(gr_data, 4);
-    wire [31:0] lane_drafts = word(gr_data, 5), lane_at = word(gr_data, 11);
+    wire [31:0] lane_slot = gr_data[`LANE_SLOT +: 32], lane_tail = gr_data[`LANE_TAIL_SLOT +: 32];
+    wire [31:0] lane_start = gr_data[`LANE_START +: 32], lane_read = gr_data[`LANE_NUM_READ +: 32];
+    wire [31:0] lane_drafts = gr_data[`LANE_NUM_DRAFT +: 32], lane_at = gr_data[`LANE_TOKEN_WORD +: 32];
+    wire [31:0] num_lanes = gr_data[`COMMAND_NUM_LANES +: 32], window = gr_data[`COMMAND_WINDOW +: 32];
     wire [33:0] lane_end = 34'(lane_start) + 34'(lane_read)
         + (lane_drafts != 32'd0 ? 34'(lane_drafts) - 34'd1 : 34'd0);
     wire [32:0] tokens_end = 33'(lane_at) + 33'(lane_read);
@@ -107,30 +102,30 @@ module command_unit #(
 
     always_ff @(posedge clk) begin
         if (comes_header) begin
-            cmd_sequence <= word(gr_data, 2);
-            cmd_lanes <= word(gr_data, 3) > 32'(LANES) ? 8'd0 : 8'(word(gr_data, 3));
-            program_id <= word(gr_data, 4);
-            num_slots <= word(gr_data, 5);
-            context_tokens <= word(gr_data, 6);
-            cmd_slot_beats <= word(gr_data, 7);
-            cmd_layer_beats <= word(gr_data, 8);
-            cmd_k_beats <= word(gr_data, 9);
-            cmd_v_beats <= word(gr_data, 10);
-            cmd_window <= word(gr_data, 11) >= 32'(MAX_POSITIONS) ? 20'd0 : 20'(word(gr_data, 11));
+            cmd_sequence <= gr_data[`COMMAND_SEQUENCE +: 32];
+            cmd_lanes <= num_lanes > 32'(LANES) ? 8'd0 : num_lanes[7:0];
+            program_id <= gr_data[`COMMAND_PROGRAM_ID +: 32];
+            num_slots <= gr_data[`COMMAND_NUM_SLOTS +: 32];
+            context_tokens <= gr_data[`COMMAND_CONTEXT_TOKENS +: 32];
+            cmd_slot_beats <= gr_data[`COMMAND_SLOT_BEATS +: 32];
+            cmd_layer_beats <= gr_data[`COMMAND_LAYER_BEATS +: 32];
+            cmd_k_beats <= gr_data[`COMMAND_K_BEATS +: 32];
+            cmd_v_beats <= gr_data[`COMMAND_V_BEATS +: 32];
+            cmd_window <= window >= 32'(MAX_POSITIONS) ? 20'd0 : window[19:0];
         end
         if (comes_lane) begin
             cmd_slot[into*16 +: 16] <= lane_slot[15:0];
             cmd_tail_slot[into*16 +: 16] <= lane_tail[15:0];
-            cmd_prefix_len[into*20 +: 20] <= gr_data[2*32 +: 20];
+            cmd_prefix_len[into*20 +: 20] <= gr_data[`LANE_PREFIX_LEN +: 20];
             cmd_start[into*20 +: 20] <= lane_start[19:0];
             cmd_num_read[into*20 +: 20] <= lane_read[19:0];
             cmd_num_draft[into*16 +: 16] <= lane_drafts[15:0];
-            cmd_output_index[into*32 +: 32] <= word(gr_data, 6);
-            cmd_seed[into*64 +: 64] <= gr_data[7*32 +: 64];
-            cmd_choice[into*32 +: 32] <= word(gr_data, 9);
-            cmd_inv_t[into*32 +: 32] <= word(gr_data, 10);
+            cmd_output_index[into*32 +: 32] <= gr_data[`LANE_OUTPUT_INDEX +: 32];
+            cmd_seed[into*64 +: 64] <= gr_data[`LANE_SEED_LO +: 64];
+            cmd_choice[into*32 +: 32] <= gr_data[`LANE_CHOICE_INDEX +: 32];
+            cmd_inv_t[into*32 +: 32] <= gr_data[`LANE_INV_TEMPERATURE +: 32];
             cmd_token_word[into*20 +: 20] <= lane_word[19:0];
-            cmd_ancestors[into*32 +: 32] <= word(gr_data, 12);
+            cmd_ancestors[into*32 +: 32] <= gr_data[`LANE_ANCESTOR_MASK +: 32];
         end
     end
 
@@ -178,16 +173,16 @@ module command_unit #(
                 bad_command <= 1'b0;
                 bad_lane <= 1'b0;
                 last_word <= 32'd0;
-                status <= OK;
+                status <= `STATUS_OK;
                 detail <= 32'd0;
                 cmd_sequence <= 32'd0;
             end
             S_COMMAND: begin
                 if (comes_header)
-                    bad_command <= word(gr_data, 0) != MAGIC
-                        || word(gr_data, 1) != `REG_INTERFACE_VERSION
-                        || word(gr_data, 3) > 32'(LANES)
-                        || word(gr_data, 6) > 32'(MAX_POSITIONS);
+                    bad_command <= gr_data[`COMMAND_MAGIC +: 32] != `COMMAND_MAGIC_VALUE
+                        || gr_data[`COMMAND_INTERFACE_VERSION +: 32] != `REG_INTERFACE_VERSION
+                        || num_lanes > 32'(LANES)
+                        || gr_data[`COMMAND_CONTEXT_TOKENS +: 32] > 32'(MAX_POSITIONS);
                 if (comes_lane) begin
                     if (lane_outside) bad_command <= 1'b1;
                     if (tokens_end[31:0] > last_word) last_word <= tokens_end[31:0];
@@ -200,7 +195,7 @@ module command_unit #(
             end
             S_CHECK: begin
                 state <= S_PUBLISH;
-                if (bad_command) status <= BAD_COMMAND;
+                if (bad_command) status <= `STATUS_BAD_COMMAND;
                 else if (!held || held_id != program_id) begin
                     program_load <= 1'b1;
                     held <= 1'b0;
@@ -220,7 +215,7 @@ module command_unit #(
                     state <= rest ? S_TOKENS : S_SCAN;
                     g_valid <= rest;
                 end else begin
-                    status <= BAD_PROGRAM;
+                    status <= `STATUS_BAD_PROGRAM;
                     state <= S_PUBLISH;
                 end
             end
@@ -241,7 +236,7 @@ module command_unit #(
                 state <= bad_lane || fault ? S_PUBLISH : S_RUN;
                 go <= !bad_lane && !fault;
                 if (bad_lane) begin
-                    status <= BAD_LANE;
+                    status <= `STATUS_BAD_LANE;
                     detail <= 32'(which_lane);
                 end
             end
@@ -250,7 +245,7 @@ module command_unit #(
                 state <= S_IDLE;
                 publish <= 1'b1;
                 if (fault) begin
-                    status <= fault_decode ? DECODE_ERROR : SLAVE_ERROR;
+                    status <= fault_decode ? `STATUS_DECODE_ERROR : `STATUS_SLAVE_ERROR;
                     detail <= 32'(fault_port);
                 end
             end

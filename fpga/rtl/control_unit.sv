@@ -99,6 +99,7 @@ module control_unit #(
     output wire                      fence_wait,   // the planner waits for KV writes
     output wire                      running       // a start is in work
 );
+    `include "buffers.svh"
     localparam int LANE_BITS = LANES > 1 ? $clog2(LANES) : 1;
     localparam int PORT_BITS = PORTS > 1 ? $clog2(PORTS) : 1;
     localparam int QUIET = 8;  // cycles of silence that end a start
@@ -146,7 +147,8 @@ module control_unit #(
     wire [15:0] planner_pc, pc;
     wire [511:0] planner_word, pc_word;
     program_store #(
-        .PROGRAM_INSTRUCTIONS(PROGRAM_INSTRUCTIONS), .VECTOR_WORDS(VECTOR_WORDS), .PC_BITS(16)
+        .PORTS(PORTS), .PROGRAM_INSTRUCTIONS(PROGRAM_INSTRUCTIONS), .VECTOR_WORDS(VECTOR_WORDS),
+        .PC_BITS(16)
     ) u_program (
         .clk, .rst, .load(program_load), .load_addr(program_addr), .load_done(program_done),
         .load_ok(program_ok), .artefact_sha, .embed_rows,
@@ -178,7 +180,7 @@ module control_unit #(
         .pass_rows, .pass_sampled, .pass_visible, .pass_position, .pass_lo, .pass_tail_slot,
         .pass_feedback, .pass_token_word, .pass_lane, .pass_step,
         .cmd_output_index, .cmd_seed, .cmd_choice, .cmd_inv_t, .token_word, .token_id,
-        .drawn_valid(draw_valid && draw_ready), .drawn_row(draw_row), .drawn_token(draw_beat[31:0]),
+        .drawn_valid(draw_valid && draw_ready), .drawn_row(draw_row), .drawn_token(draw_beat[`TOKEN_TOKEN_ID +: 32]),
         .front_valid, .front_pop, .tokens_ready, .front_rows, .front_sampled,
         .front_visible(row_visible), .front_position(row_position), .front_lo(row_lo),
         .front_tail_slot(row_tail_slot), .front_lane(row_lane), .front_step(row_step),
@@ -222,7 +224,7 @@ module control_unit #(
         .clk, .rst, .result_addr, .draw_valid, .draw_ready(result_ready),
         .draw_lane(row_lane[draw_at*8 +: 8]), .draw_step(row_step[draw_at*16 +: 16]), .draw_beat,
         .publish, .status, .detail, .sequence_number(cmd_sequence),
-        .num_lanes(status == 32'd0 ? cmd_lanes : 8'd0), .cycles, .beats_read,
+        .num_lanes(status == `STATUS_OK ? cmd_lanes : 8'd0), .cycles, .beats_read,
         .artefact_sha(program_ok ? artefact_sha : 256'd0),
         .passes({32'd0, passes}), .tokens_read({32'd0, tokens}),
         .lane_slot(cmd_slot), .lane_count(cmd_num_draft), .published,

@@ -12,9 +12,9 @@ module draft_card #(
     parameter int PORT_BYTES = 64,      // data width of a memory port: 16, 32, 64
     parameter int LANES = 4,            // rows of a pass: 1, 2, 4, 8
     parameter int ARRAY_BYTES = 64,     // of a beat that an array slice multiplies a cycle: 16, 32, 64
-    parameter int ATTN_HEADS = 2,       // query heads an attention_port works on at once
-    parameter int ATTN_BYTES = 32,      // K or V bytes an attention_port takes a cycle
-    parameter int FIFO_BEATS = 512,     // beats a port's stream may run ahead
+    parameter int ATTN_HEADS = 3,       // query heads an attention_port works on at once
+    parameter int ATTN_BYTES = 64,      // K or V bytes an attention_port takes a cycle
+    parameter int FIFO_BEATS = 2048,    // beats a port's stream may run ahead
     parameter int ACT_COLS = 2048,      // widest activation
     parameter int VECTOR_WORDS = 16384, // int32 words of vector memory in each lane
     parameter int MAX_POSITIONS = 4096, // longest context

@@ -68,6 +68,7 @@ module lane_unit #(
     output wire  [31:0]                 rd_logit,
     output wire  [31:0]                 rd_id
 );
+    `include "isa.svh"
     localparam int BANK_WORDS = VECTOR_WORDS / (4 * PORTS);
 
     wire a_en, b_en, w_en;
@@ -100,7 +101,7 @@ module lane_unit #(
 
     wire settled;
     top_candidates #(.PORTS(PORTS)) u_candidates (
-        .clk, .rst, .start(start_head), .active, .num_candidates(op_word[8*32 +: 7]),
+        .clk, .rst, .start(start_head), .active, .num_candidates(op_word[`HEAD_NUM_CANDIDATES +: 7]),
         .in_valid(logit_valid), .in_ready(logit_ready), .in_logit(logit), .in_id(logit_id),
         .port_done(done_matrix), .settled, .done(done_head), .held, .rd_index, .rd_logit, .rd_id
     );

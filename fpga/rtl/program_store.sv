@@ -7,6 +7,7 @@
 // Throughput: one beat a cycle while loading.
 // Golden: fpga/driver/buffers.py::decode_program_header
 module program_store #(
+    parameter int PORTS = 4,                   // a program linked for another number is refused
     parameter int PROGRAM_INSTRUCTIONS = 512,  // words of 512 bits held: the longest program
     parameter int VECTOR_WORDS = 16384,        // a program needing more vector memory is refused
     parameter int PC_BITS = 16                 // width of an instruction index
@@ -37,15 +38,15 @@ module program_store #(
     `include "registers.svh"
     `include "isa.svh"
     `include "tables.svh"
+    `include "buffers.svh"
     localparam int INDEX_BITS = $clog2(PROGRAM_INSTRUCTIONS);
-    localparam logic [31:0] MAGIC = 32'h50444548;  // "HEDP"
     localparam [1:0] S_IDLE = 2'd0, S_HEADER = 2'd1, S_BODY = 2'd2, S_DONE = 2'd3;
 
     logic [1:0] state;
     logic [31:0] index;
     logic [511:0] header;
     logic header_came, ended;
-    wire [15:0] num_instructions = header[143:128];
+    wire [15:0] num_instructions = header[`PROGRAM_NUM_INSTRUCTIONS +: 16];
 
     // two copies, one for each reader
     logic [511:0] planner_memory [0:PROGRAM_INSTRUCTIONS-1];
@@ -60,17 +61,18 @@ module program_store #(
         sequencer_word <= sequencer_memory[sequencer_pc[INDEX_BITS-1:0]];
     end
 
-    wire header_ok = header[31:0] == MAGIC
-        && header[63:32] == `REG_INTERFACE_VERSION
-        && header[95:64] == `ISA_VERSION
-        && header[127:96] == `ARITHMETIC_VERSION
-        && header[159:128] != 32'd0
-        && header[159:128] <= 32'(PROGRAM_INSTRUCTIONS)
-        && header[223:192] <= 32'(VECTOR_WORDS);
+    wire header_ok = header[`PROGRAM_MAGIC +: 32] == `PROGRAM_MAGIC_VALUE
+        && header[`PROGRAM_INTERFACE_VERSION +: 32] == `REG_INTERFACE_VERSION
+        && header[`PROGRAM_ISA_VERSION +: 32] == `ISA_VERSION
+        && header[`PROGRAM_ARITHMETIC_VERSION +: 32] == `ARITHMETIC_VERSION
+        && header[`PROGRAM_NUM_INSTRUCTIONS +: 32] != 32'd0
+        && header[`PROGRAM_NUM_INSTRUCTIONS +: 32] <= 32'(PROGRAM_INSTRUCTIONS)
+        && header[`PROGRAM_VECTOR_WORDS +: 32] <= 32'(VECTOR_WORDS)
+        && header[`PROGRAM_NUM_PORTS +: 32] == 32'(PORTS);
 
     assign g_addr = state == S_BODY ? load_addr + 64'd64 : load_addr;
     assign g_beats = state == S_BODY ? num_instructions : 16'd1;
-    assign artefact_sha = header[511:256];
+    assign artefact_sha = header[`PROGRAM_SHA256_0 +: 256];
 
     always_ff @(posedge clk) begin
         load_done <= 1'b0;
@@ -97,7 +99,7 @@ module program_store #(
             end
             S_BODY: if (gr_valid) begin
                 index <= index + 32'd1;
-                if (gr_data[7:0] == `OP_EMBED) embed_rows <= gr_data[95:64];
+                if (gr_data[7:0] == `OP_EMBED) embed_rows <= gr_data[`EMBED_NUM_ROWS +: 32];
                 // planner and sequencer stop at END only: it must be the last one, and no other
                 ended <= ended || gr_data[7:0] == `OP_END;
                 if (gr_last) begin

@@ -44,7 +44,7 @@ module result_unit #(
     `include "registers.svh"
     `include "isa.svh"
     `include "tables.svh"
-    localparam logic [31:0] MAGIC = 32'h52444548;  // "HEDR"
+    `include "buffers.svh"
     localparam int LANE_BITS = LANES > 1 ? $clog2(LANES) : 1;
     localparam int QUIET = 4;  // cycles of writes_idle after which everything is in memory
     localparam [2:0] S_DRAWS = 3'd0, S_LANES = 3'd1, S_FIRST = 3'd2, S_SECOND = 3'd3, S_WAIT = 3'd4;
@@ -86,7 +86,7 @@ module result_unit #(
                 w_valid <= 1'b1;
                 w_addr <= result_addr;
                 w_data <= {BUILD_HASH, `ARITHMETIC_VERSION, `ISA_VERSION, beats_read, cycles,
-                    24'd0, num_lanes, detail, status, sequence_number, `REG_INTERFACE_VERSION, MAGIC};
+                    24'd0, num_lanes, detail, status, sequence_number, `REG_INTERFACE_VERSION, `RESULT_MAGIC_VALUE};
                 state <= S_SECOND;
             end
             S_SECOND: if (free) begin

@@ -94,10 +94,19 @@ module sequencer #(
     // ---- which vector the running maximum covers: all of what the last writer wrote
     logic covers;
     logic [31:0] covered_word, covered_words;
-    wire [31:0] w1 = pc_word[32 +: 32], w2 = pc_word[64 +: 32], w3 = pc_word[96 +: 32];
-    wire [31:0] w4 = pc_word[128 +: 32], w5 = pc_word[160 +: 32], w7 = pc_word[224 +: 32];
-    wire [31:0] head_words = w4 == 32'd128 ? w2 << 7 : w4 == 32'd64 ? w2 << 6 : w2 << 5;
-    wire [31:0] written = is_embed ? w3 : is_silu ? w4 : head_words;  // elements
+    // NORM_QUANT and QUANT have these three at the same places
+    wire [31:0] in_word = pc_word[`QUANT_IN_WORD +: 32];
+    wire [31:0] in_words = pc_word[`QUANT_WORDS +: 32];
+    wire [31:0] in_width = pc_word[`QUANT_WIDTH +: 32];
+    wire [31:0] heads = pc_word[`ATTENTION_NUM_HEADS +: 32];
+    wire [31:0] head_dim = pc_word[`ATTENTION_HEAD_DIM +: 32];
+    wire [31:0] head_words = head_dim == 32'd128 ? heads << 7 : head_dim == 32'd64 ? heads << 6
+        : heads << 5;
+    wire [31:0] written = is_embed ? pc_word[`EMBED_WIDTH +: 32]  // elements
+        : is_silu ? pc_word[`SILUGATE_WIDTH +: 32] : head_words;
+    wire [31:0] out_word = is_matmul ? pc_word[`MATMUL_OUT_WORD +: 32]
+        : is_embed ? pc_word[`EMBED_OUT_WORD +: 32]
+        : is_silu ? pc_word[`SILUGATE_OUT_WORD +: 32] : pc_word[`ATTENTION_OUT_WORD +: 32];
     wire writes = is_embed || is_matmul || is_silu || is_attention;
 
     always_ff @(posedge clk) begin
@@ -135,15 +144,15 @@ module sequencer #(
             embed_left <= is_embed;
             draw_left <= is_draw;
 `ifdef BUG_SEQUENCER_1
-            op_use_absmax <= covers && covered_word == w1;
+            op_use_absmax <= covers && covered_word == in_word;
 `else
-            op_use_absmax <= covers && covered_word == w1 && covered_words == w2
-                && w3 == w2 << VEC_BITS;
+            op_use_absmax <= covers && covered_word == in_word && covered_words == in_words
+                && in_width == in_words << VEC_BITS;
 `endif
             if (writes) begin
                 covers <= is_matmul || written[VEC_BITS-1:0] == '0;
-                covered_word <= is_matmul ? w7 : w5;
-                covered_words <= is_matmul ? w3 : written >> VEC_BITS;
+                covered_word <= out_word;
+                covered_words <= is_matmul ? pc_word[`MATMUL_TILES +: 32] : written >> VEC_BITS;
             end
         end
         if (rst || run_clear) begin

@@ -25,7 +25,9 @@ class RtlBuild:
     port_bytes: int = 64
     lanes: int = 2
     array_bytes: int = 64
-    fifo_beats: int = 512
+    attn_heads: int = 3
+    attn_bytes: int = 64
+    fifo_beats: int = 2048
     act_cols: int = 2048
     vector_words: int = 16_384
     max_positions: int = 8192

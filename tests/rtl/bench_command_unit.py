@@ -64,7 +64,7 @@ def program(**wrong):
     body = embed + bytes(64) if not wrong.pop("endless", False) else embed + embed
     header = dict(magic=buffers.PROGRAM_MAGIC, interface=registers.INTERFACE_VERSION)
     header |= dict(isa=isa.ISA_VERSION, arithmetic=tables.ARITHMETIC_VERSION, count=2)
-    header |= dict(image=0, words=1024, zero=0) | wrong
+    header |= dict(image=0, words=1024, ports=4) | wrong
     return struct.pack("<8I32s", *header.values(), hashlib.sha256(body).digest()) + body
 
 
@@ -202,7 +202,7 @@ async def refused_starts(dut):
     for wrong in ({"magic": 1}, {"interface": 0}, {"arithmetic": 77}, {"count": 0}):
         memory.store(PROGRAM_AT, program(**wrong))
         await refused(dut, memory, good, buffers.STATUS_BAD_PROGRAM)
-    for wrong in ({"words": 1 << 20}, {"endless": True}, {"count": 1}):
+    for wrong in ({"words": 1 << 20}, {"endless": True}, {"count": 1}, {"ports": 2}):
         memory.store(PROGRAM_AT, program(**wrong))
         await refused(dut, memory, good, buffers.STATUS_BAD_PROGRAM)
     memory.store(PROGRAM_AT, program())

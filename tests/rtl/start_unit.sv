@@ -69,7 +69,7 @@ module start_unit #(
         .cmd_num_draft, .cmd_token_word, .cmd_ancestors, .cmd_output_index, .cmd_seed,
         .cmd_choice, .cmd_inv_t, .token_word, .token_id, .publish, .status, .detail
     );
-    program_store #(.PROGRAM_INSTRUCTIONS(16), .VECTOR_WORDS(16384), .PC_BITS(16)) u_program (
+    program_store #(.PORTS(4), .PROGRAM_INSTRUCTIONS(16), .VECTOR_WORDS(16384), .PC_BITS(16)) u_program (
         .clk, .rst, .load(program_load), .load_addr(program_addr), .load_done(program_done),
         .load_ok(program_ok), .artefact_sha(), .embed_rows, .g_valid(program_valid),
         .g_ready(g_ready && programming), .g_addr(program_at), .g_beats(program_beats),
