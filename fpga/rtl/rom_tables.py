@@ -71,7 +71,8 @@ def rom_tables() -> list[RomTable]:
         RomTable("RSQRT", 16, tables.RSQRT, "fpga.program.tables.RSQRT"),
         RomTable("EXP2", 24, exp2, "fpga.program.tables.EXP2"),
         RomTable("EXP2_STEP", 16, np.diff(exp2), "EXP2[i+1] - EXP2[i], signed"),
-        RomTable("SIGMOID", 17, sigmoid, "fpga.program.tables.SIGMOID"),
+        # Its last entry repeats the one before, so the hardware does without: 1,024 fill a memory.
+        RomTable("SIGMOID", 17, sigmoid[:-1], "fpga.program.tables.SIGMOID without the last"),
         RomTable("SIGMOID_STEP", 9, np.diff(sigmoid), "SIGMOID[i+1] - SIGMOID[i]"),
         RomTable("GUMBEL_LOWER", 26, gumbel[0], "hetero.core.noise.GUMBEL_TABLE[0], signed"),
         RomTable("GUMBEL_UPPER", 26, gumbel[1], "hetero.core.noise.GUMBEL_TABLE[1], signed"),

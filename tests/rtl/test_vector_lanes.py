@@ -1,6 +1,6 @@
 """Vector memory and the vector instructions: lane_vector, lane_memory, gamma_buffer together.
 
-norm_values, quantise_values and silu_values are inside of lane_vector.
+norm_values, quantise_values and silu_values (of silu_pair) are inside of lane_vector.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ BUGS = {
     "BUG_GAMMA_BUFFER_1": "norm",
     "BUG_NORM_VALUES_1": "norm",
     "BUG_QUANTISE_VALUES_1": "quant",
-    "BUG_SILU_VALUES_1": "silu",
+    "BUG_SILU_PAIR_1": "silu",
 }
 
 

@@ -228,9 +228,9 @@ rom[224] = 16'hcfb0; rom[225] = 16'hcfd2; rom[226] = 16'hcff3; rom[227] = 16'hd0
 rom[232] = 16'hd0ba; rom[233] = 16'hd0da; rom[234] = 16'hd0fa; rom[235] = 16'hd11c; rom[236] = 16'hd13c; rom[237] = 16'hd15c; rom[238] = 16'hd17c; rom[239] = 16'hd19d; \
 rom[240] = 16'hd1bc; rom[241] = 16'hd1dd; rom[242] = 16'hd1fd; rom[243] = 16'hd21c; rom[244] = 16'hd23d; rom[245] = 16'hd25c; rom[246] = 16'hd27b; rom[247] = 16'hd29b; \
 rom[248] = 16'hd2bb; rom[249] = 16'hd2da; rom[250] = 16'hd2f9; rom[251] = 16'hd318; rom[252] = 16'hd337; rom[253] = 16'hd357; rom[254] = 16'hd375; rom[255] = 16'hd394;
-// fpga.program.tables.SIGMOID
+// fpga.program.tables.SIGMOID without the last
 `define TABLE_SIGMOID_BITS 17
-`define TABLE_SIGMOID_ENTRIES 1025
+`define TABLE_SIGMOID_ENTRIES 1024
 `define TABLE_SIGMOID { 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, \
 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, \
 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, \
@@ -264,7 +264,7 @@ rom[248] = 16'hd2bb; rom[249] = 16'hd2da; rom[250] = 16'hd2f9; rom[251] = 16'hd3
 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, \
 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, \
 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, \
-17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h0ffff, 17'h0ffff, \
+17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h10000, 17'h0ffff, 17'h0ffff, 17'h0ffff, \
 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, \
 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, \
 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, \
@@ -273,93 +273,92 @@ rom[248] = 16'hd2bb; rom[249] = 16'hd2da; rom[250] = 16'hd2f9; rom[251] = 16'hd3
 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, \
 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, \
 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, \
-17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0fffe, 17'h0fffe, 17'h0fffe, \
+17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0ffff, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, \
 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, \
 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, \
 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, \
-17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffd, 17'h0fffd, 17'h0fffd, \
+17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffe, 17'h0fffd, 17'h0fffd, 17'h0fffd, 17'h0fffd, \
 17'h0fffd, 17'h0fffd, 17'h0fffd, 17'h0fffd, 17'h0fffd, 17'h0fffd, 17'h0fffd, 17'h0fffd, \
 17'h0fffd, 17'h0fffd, 17'h0fffd, 17'h0fffd, 17'h0fffd, 17'h0fffd, 17'h0fffd, 17'h0fffd, \
-17'h0fffd, 17'h0fffd, 17'h0fffd, 17'h0fffc, 17'h0fffc, 17'h0fffc, 17'h0fffc, 17'h0fffc, \
+17'h0fffd, 17'h0fffd, 17'h0fffc, 17'h0fffc, 17'h0fffc, 17'h0fffc, 17'h0fffc, 17'h0fffc, \
 17'h0fffc, 17'h0fffc, 17'h0fffc, 17'h0fffc, 17'h0fffc, 17'h0fffc, 17'h0fffc, 17'h0fffc, \
-17'h0fffc, 17'h0fffc, 17'h0fffc, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, \
-17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, \
+17'h0fffc, 17'h0fffc, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, \
+17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffb, 17'h0fffa, \
 17'h0fffa, 17'h0fffa, 17'h0fffa, 17'h0fffa, 17'h0fffa, 17'h0fffa, 17'h0fffa, 17'h0fffa, \
-17'h0fffa, 17'h0fffa, 17'h0fffa, 17'h0fff9, 17'h0fff9, 17'h0fff9, 17'h0fff9, 17'h0fff9, \
-17'h0fff9, 17'h0fff9, 17'h0fff9, 17'h0fff9, 17'h0fff8, 17'h0fff8, 17'h0fff8, 17'h0fff8, \
-17'h0fff8, 17'h0fff8, 17'h0fff8, 17'h0fff8, 17'h0fff7, 17'h0fff7, 17'h0fff7, 17'h0fff7, \
-17'h0fff7, 17'h0fff7, 17'h0fff7, 17'h0fff6, 17'h0fff6, 17'h0fff6, 17'h0fff6, 17'h0fff6, \
-17'h0fff6, 17'h0fff5, 17'h0fff5, 17'h0fff5, 17'h0fff5, 17'h0fff5, 17'h0fff5, 17'h0fff4, \
-17'h0fff4, 17'h0fff4, 17'h0fff4, 17'h0fff4, 17'h0fff3, 17'h0fff3, 17'h0fff3, 17'h0fff3, \
-17'h0fff3, 17'h0fff2, 17'h0fff2, 17'h0fff2, 17'h0fff2, 17'h0fff2, 17'h0fff1, 17'h0fff1, \
-17'h0fff1, 17'h0fff1, 17'h0fff0, 17'h0fff0, 17'h0fff0, 17'h0fff0, 17'h0ffef, 17'h0ffef, \
-17'h0ffef, 17'h0ffef, 17'h0ffee, 17'h0ffee, 17'h0ffee, 17'h0ffed, 17'h0ffed, 17'h0ffed, \
-17'h0ffed, 17'h0ffec, 17'h0ffec, 17'h0ffec, 17'h0ffeb, 17'h0ffeb, 17'h0ffeb, 17'h0ffea, \
-17'h0ffea, 17'h0ffea, 17'h0ffe9, 17'h0ffe9, 17'h0ffe9, 17'h0ffe8, 17'h0ffe8, 17'h0ffe7, \
-17'h0ffe7, 17'h0ffe7, 17'h0ffe6, 17'h0ffe6, 17'h0ffe5, 17'h0ffe5, 17'h0ffe5, 17'h0ffe4, \
-17'h0ffe4, 17'h0ffe3, 17'h0ffe3, 17'h0ffe2, 17'h0ffe2, 17'h0ffe1, 17'h0ffe1, 17'h0ffe1, \
-17'h0ffe0, 17'h0ffe0, 17'h0ffdf, 17'h0ffde, 17'h0ffde, 17'h0ffdd, 17'h0ffdd, 17'h0ffdc, \
-17'h0ffdc, 17'h0ffdb, 17'h0ffdb, 17'h0ffda, 17'h0ffd9, 17'h0ffd9, 17'h0ffd8, 17'h0ffd8, \
-17'h0ffd7, 17'h0ffd6, 17'h0ffd6, 17'h0ffd5, 17'h0ffd4, 17'h0ffd4, 17'h0ffd3, 17'h0ffd2, \
-17'h0ffd1, 17'h0ffd1, 17'h0ffd0, 17'h0ffcf, 17'h0ffce, 17'h0ffce, 17'h0ffcd, 17'h0ffcc, \
-17'h0ffcb, 17'h0ffca, 17'h0ffca, 17'h0ffc9, 17'h0ffc8, 17'h0ffc7, 17'h0ffc6, 17'h0ffc5, \
-17'h0ffc4, 17'h0ffc3, 17'h0ffc2, 17'h0ffc1, 17'h0ffc0, 17'h0ffbf, 17'h0ffbe, 17'h0ffbd, \
-17'h0ffbc, 17'h0ffbb, 17'h0ffba, 17'h0ffb9, 17'h0ffb8, 17'h0ffb7, 17'h0ffb6, 17'h0ffb5, \
-17'h0ffb3, 17'h0ffb2, 17'h0ffb1, 17'h0ffb0, 17'h0ffae, 17'h0ffad, 17'h0ffac, 17'h0ffab, \
-17'h0ffa9, 17'h0ffa8, 17'h0ffa6, 17'h0ffa5, 17'h0ffa4, 17'h0ffa2, 17'h0ffa1, 17'h0ff9f, \
-17'h0ff9e, 17'h0ff9c, 17'h0ff9b, 17'h0ff99, 17'h0ff97, 17'h0ff96, 17'h0ff94, 17'h0ff92, \
-17'h0ff91, 17'h0ff8f, 17'h0ff8d, 17'h0ff8b, 17'h0ff89, 17'h0ff88, 17'h0ff86, 17'h0ff84, \
-17'h0ff82, 17'h0ff80, 17'h0ff7e, 17'h0ff7c, 17'h0ff7a, 17'h0ff77, 17'h0ff75, 17'h0ff73, \
-17'h0ff71, 17'h0ff6f, 17'h0ff6c, 17'h0ff6a, 17'h0ff68, 17'h0ff65, 17'h0ff63, 17'h0ff60, \
-17'h0ff5e, 17'h0ff5b, 17'h0ff59, 17'h0ff56, 17'h0ff54, 17'h0ff51, 17'h0ff4e, 17'h0ff4b, \
-17'h0ff48, 17'h0ff46, 17'h0ff43, 17'h0ff40, 17'h0ff3d, 17'h0ff3a, 17'h0ff36, 17'h0ff33, \
-17'h0ff30, 17'h0ff2d, 17'h0ff29, 17'h0ff26, 17'h0ff23, 17'h0ff1f, 17'h0ff1c, 17'h0ff18, \
-17'h0ff14, 17'h0ff11, 17'h0ff0d, 17'h0ff09, 17'h0ff05, 17'h0ff01, 17'h0fefd, 17'h0fef9, \
-17'h0fef5, 17'h0fef1, 17'h0feed, 17'h0fee9, 17'h0fee4, 17'h0fee0, 17'h0fedb, 17'h0fed7, \
-17'h0fed2, 17'h0fecd, 17'h0fec8, 17'h0fec3, 17'h0febf, 17'h0feb9, 17'h0feb4, 17'h0feaf, \
-17'h0feaa, 17'h0fea5, 17'h0fe9f, 17'h0fe9a, 17'h0fe94, 17'h0fe8e, 17'h0fe88, 17'h0fe83, \
-17'h0fe7d, 17'h0fe77, 17'h0fe70, 17'h0fe6a, 17'h0fe64, 17'h0fe5d, 17'h0fe57, 17'h0fe50, \
-17'h0fe49, 17'h0fe43, 17'h0fe3c, 17'h0fe34, 17'h0fe2d, 17'h0fe26, 17'h0fe1f, 17'h0fe17, \
-17'h0fe0f, 17'h0fe08, 17'h0fe00, 17'h0fdf8, 17'h0fdf0, 17'h0fde7, 17'h0fddf, 17'h0fdd7, \
-17'h0fdce, 17'h0fdc5, 17'h0fdbc, 17'h0fdb3, 17'h0fdaa, 17'h0fda1, 17'h0fd97, 17'h0fd8e, \
-17'h0fd84, 17'h0fd7a, 17'h0fd70, 17'h0fd66, 17'h0fd5b, 17'h0fd51, 17'h0fd46, 17'h0fd3b, \
-17'h0fd30, 17'h0fd25, 17'h0fd19, 17'h0fd0e, 17'h0fd02, 17'h0fcf6, 17'h0fcea, 17'h0fcde, \
-17'h0fcd1, 17'h0fcc5, 17'h0fcb8, 17'h0fcab, 17'h0fc9d, 17'h0fc90, 17'h0fc82, 17'h0fc74, \
-17'h0fc66, 17'h0fc58, 17'h0fc49, 17'h0fc3b, 17'h0fc2c, 17'h0fc1d, 17'h0fc0d, 17'h0fbfd, \
-17'h0fbee, 17'h0fbdd, 17'h0fbcd, 17'h0fbbc, 17'h0fbab, 17'h0fb9a, 17'h0fb89, 17'h0fb77, \
-17'h0fb65, 17'h0fb53, 17'h0fb41, 17'h0fb2e, 17'h0fb1b, 17'h0fb07, 17'h0faf4, 17'h0fae0, \
-17'h0facb, 17'h0fab7, 17'h0faa2, 17'h0fa8d, 17'h0fa77, 17'h0fa62, 17'h0fa4b, 17'h0fa35, \
-17'h0fa1e, 17'h0fa07, 17'h0f9ef, 17'h0f9d8, 17'h0f9bf, 17'h0f9a7, 17'h0f98e, 17'h0f975, \
-17'h0f95b, 17'h0f941, 17'h0f926, 17'h0f90b, 17'h0f8f0, 17'h0f8d4, 17'h0f8b8, 17'h0f89c, \
-17'h0f87f, 17'h0f862, 17'h0f844, 17'h0f826, 17'h0f807, 17'h0f7e8, 17'h0f7c8, 17'h0f7a8, \
-17'h0f788, 17'h0f767, 17'h0f745, 17'h0f723, 17'h0f701, 17'h0f6de, 17'h0f6ba, 17'h0f696, \
-17'h0f672, 17'h0f64d, 17'h0f627, 17'h0f601, 17'h0f5da, 17'h0f5b3, 17'h0f58b, 17'h0f563, \
-17'h0f53a, 17'h0f510, 17'h0f4e6, 17'h0f4bb, 17'h0f490, 17'h0f464, 17'h0f437, 17'h0f40a, \
-17'h0f3dc, 17'h0f3ad, 17'h0f37e, 17'h0f34e, 17'h0f31e, 17'h0f2ec, 17'h0f2ba, 17'h0f288, \
-17'h0f254, 17'h0f220, 17'h0f1eb, 17'h0f1b6, 17'h0f17f, 17'h0f148, 17'h0f110, 17'h0f0d8, \
-17'h0f09e, 17'h0f064, 17'h0f029, 17'h0efed, 17'h0efb0, 17'h0ef73, 17'h0ef35, 17'h0eef5, \
-17'h0eeb5, 17'h0ee74, 17'h0ee33, 17'h0edf0, 17'h0edac, 17'h0ed68, 17'h0ed22, 17'h0ecdc, \
-17'h0ec95, 17'h0ec4c, 17'h0ec03, 17'h0ebb9, 17'h0eb6e, 17'h0eb22, 17'h0ead4, 17'h0ea86, \
-17'h0ea37, 17'h0e9e7, 17'h0e995, 17'h0e943, 17'h0e8f0, 17'h0e89b, 17'h0e846, 17'h0e7ef, \
-17'h0e797, 17'h0e73e, 17'h0e6e4, 17'h0e689, 17'h0e62d, 17'h0e5cf, 17'h0e571, 17'h0e511, \
-17'h0e4b0, 17'h0e44e, 17'h0e3ea, 17'h0e386, 17'h0e320, 17'h0e2b9, 17'h0e250, 17'h0e1e7, \
-17'h0e17c, 17'h0e110, 17'h0e0a2, 17'h0e034, 17'h0dfc4, 17'h0df52, 17'h0dedf, 17'h0de6b, \
-17'h0ddf6, 17'h0dd7f, 17'h0dd07, 17'h0dc8e, 17'h0dc13, 17'h0db97, 17'h0db19, 17'h0da9a, \
-17'h0da1a, 17'h0d998, 17'h0d914, 17'h0d890, 17'h0d80a, 17'h0d782, 17'h0d6f9, 17'h0d66e, \
-17'h0d5e2, 17'h0d555, 17'h0d4c6, 17'h0d435, 17'h0d3a3, 17'h0d310, 17'h0d27b, 17'h0d1e5, \
-17'h0d14d, 17'h0d0b3, 17'h0d018, 17'h0cf7c, 17'h0cedd, 17'h0ce3e, 17'h0cd9d, 17'h0ccfa, \
-17'h0cc56, 17'h0cbb0, 17'h0cb09, 17'h0ca60, 17'h0c9b6, 17'h0c90a, 17'h0c85d, 17'h0c7ae, \
-17'h0c6fd, 17'h0c64b, 17'h0c598, 17'h0c4e2, 17'h0c42c, 17'h0c374, 17'h0c2ba, 17'h0c1ff, \
-17'h0c142, 17'h0c084, 17'h0bfc4, 17'h0bf03, 17'h0be40, 17'h0bd7c, 17'h0bcb6, 17'h0bbef, \
-17'h0bb27, 17'h0ba5d, 17'h0b991, 17'h0b8c4, 17'h0b7f6, 17'h0b726, 17'h0b655, 17'h0b582, \
-17'h0b4ae, 17'h0b3d9, 17'h0b302, 17'h0b22a, 17'h0b151, 17'h0b076, 17'h0af9a, 17'h0aebd, \
-17'h0addf, 17'h0acff, 17'h0ac1e, 17'h0ab3c, 17'h0aa58, 17'h0a974, 17'h0a88e, 17'h0a7a7, \
-17'h0a6bf, 17'h0a5d6, 17'h0a4ec, 17'h0a401, 17'h0a314, 17'h0a227, 17'h0a139, 17'h0a04a, \
-17'h09f59, 17'h09e68, 17'h09d76, 17'h09c84, 17'h09b90, 17'h09a9b, 17'h099a6, 17'h098b0, \
-17'h097b9, 17'h096c1, 17'h095c9, 17'h094d0, 17'h093d7, 17'h092dd, 17'h091e2, 17'h090e7, \
-17'h08feb, 17'h08eef, 17'h08df2, 17'h08cf5, 17'h08bf7, 17'h08af9, 17'h089fb, 17'h088fc, \
-17'h087fd, 17'h086fe, 17'h085ff, 17'h084ff, 17'h08400, 17'h08300, 17'h08200, 17'h08100, \
-17'h08000 }
+17'h0fffa, 17'h0fffa, 17'h0fff9, 17'h0fff9, 17'h0fff9, 17'h0fff9, 17'h0fff9, 17'h0fff9, \
+17'h0fff9, 17'h0fff9, 17'h0fff9, 17'h0fff8, 17'h0fff8, 17'h0fff8, 17'h0fff8, 17'h0fff8, \
+17'h0fff8, 17'h0fff8, 17'h0fff8, 17'h0fff7, 17'h0fff7, 17'h0fff7, 17'h0fff7, 17'h0fff7, \
+17'h0fff7, 17'h0fff7, 17'h0fff6, 17'h0fff6, 17'h0fff6, 17'h0fff6, 17'h0fff6, 17'h0fff6, \
+17'h0fff5, 17'h0fff5, 17'h0fff5, 17'h0fff5, 17'h0fff5, 17'h0fff5, 17'h0fff4, 17'h0fff4, \
+17'h0fff4, 17'h0fff4, 17'h0fff4, 17'h0fff3, 17'h0fff3, 17'h0fff3, 17'h0fff3, 17'h0fff3, \
+17'h0fff2, 17'h0fff2, 17'h0fff2, 17'h0fff2, 17'h0fff2, 17'h0fff1, 17'h0fff1, 17'h0fff1, \
+17'h0fff1, 17'h0fff0, 17'h0fff0, 17'h0fff0, 17'h0fff0, 17'h0ffef, 17'h0ffef, 17'h0ffef, \
+17'h0ffef, 17'h0ffee, 17'h0ffee, 17'h0ffee, 17'h0ffed, 17'h0ffed, 17'h0ffed, 17'h0ffed, \
+17'h0ffec, 17'h0ffec, 17'h0ffec, 17'h0ffeb, 17'h0ffeb, 17'h0ffeb, 17'h0ffea, 17'h0ffea, \
+17'h0ffea, 17'h0ffe9, 17'h0ffe9, 17'h0ffe9, 17'h0ffe8, 17'h0ffe8, 17'h0ffe7, 17'h0ffe7, \
+17'h0ffe7, 17'h0ffe6, 17'h0ffe6, 17'h0ffe5, 17'h0ffe5, 17'h0ffe5, 17'h0ffe4, 17'h0ffe4, \
+17'h0ffe3, 17'h0ffe3, 17'h0ffe2, 17'h0ffe2, 17'h0ffe1, 17'h0ffe1, 17'h0ffe1, 17'h0ffe0, \
+17'h0ffe0, 17'h0ffdf, 17'h0ffde, 17'h0ffde, 17'h0ffdd, 17'h0ffdd, 17'h0ffdc, 17'h0ffdc, \
+17'h0ffdb, 17'h0ffdb, 17'h0ffda, 17'h0ffd9, 17'h0ffd9, 17'h0ffd8, 17'h0ffd8, 17'h0ffd7, \
+17'h0ffd6, 17'h0ffd6, 17'h0ffd5, 17'h0ffd4, 17'h0ffd4, 17'h0ffd3, 17'h0ffd2, 17'h0ffd1, \
+17'h0ffd1, 17'h0ffd0, 17'h0ffcf, 17'h0ffce, 17'h0ffce, 17'h0ffcd, 17'h0ffcc, 17'h0ffcb, \
+17'h0ffca, 17'h0ffca, 17'h0ffc9, 17'h0ffc8, 17'h0ffc7, 17'h0ffc6, 17'h0ffc5, 17'h0ffc4, \
+17'h0ffc3, 17'h0ffc2, 17'h0ffc1, 17'h0ffc0, 17'h0ffbf, 17'h0ffbe, 17'h0ffbd, 17'h0ffbc, \
+17'h0ffbb, 17'h0ffba, 17'h0ffb9, 17'h0ffb8, 17'h0ffb7, 17'h0ffb6, 17'h0ffb5, 17'h0ffb3, \
+17'h0ffb2, 17'h0ffb1, 17'h0ffb0, 17'h0ffae, 17'h0ffad, 17'h0ffac, 17'h0ffab, 17'h0ffa9, \
+17'h0ffa8, 17'h0ffa6, 17'h0ffa5, 17'h0ffa4, 17'h0ffa2, 17'h0ffa1, 17'h0ff9f, 17'h0ff9e, \
+17'h0ff9c, 17'h0ff9b, 17'h0ff99, 17'h0ff97, 17'h0ff96, 17'h0ff94, 17'h0ff92, 17'h0ff91, \
+17'h0ff8f, 17'h0ff8d, 17'h0ff8b, 17'h0ff89, 17'h0ff88, 17'h0ff86, 17'h0ff84, 17'h0ff82, \
+17'h0ff80, 17'h0ff7e, 17'h0ff7c, 17'h0ff7a, 17'h0ff77, 17'h0ff75, 17'h0ff73, 17'h0ff71, \
+17'h0ff6f, 17'h0ff6c, 17'h0ff6a, 17'h0ff68, 17'h0ff65, 17'h0ff63, 17'h0ff60, 17'h0ff5e, \
+17'h0ff5b, 17'h0ff59, 17'h0ff56, 17'h0ff54, 17'h0ff51, 17'h0ff4e, 17'h0ff4b, 17'h0ff48, \
+17'h0ff46, 17'h0ff43, 17'h0ff40, 17'h0ff3d, 17'h0ff3a, 17'h0ff36, 17'h0ff33, 17'h0ff30, \
+17'h0ff2d, 17'h0ff29, 17'h0ff26, 17'h0ff23, 17'h0ff1f, 17'h0ff1c, 17'h0ff18, 17'h0ff14, \
+17'h0ff11, 17'h0ff0d, 17'h0ff09, 17'h0ff05, 17'h0ff01, 17'h0fefd, 17'h0fef9, 17'h0fef5, \
+17'h0fef1, 17'h0feed, 17'h0fee9, 17'h0fee4, 17'h0fee0, 17'h0fedb, 17'h0fed7, 17'h0fed2, \
+17'h0fecd, 17'h0fec8, 17'h0fec3, 17'h0febf, 17'h0feb9, 17'h0feb4, 17'h0feaf, 17'h0feaa, \
+17'h0fea5, 17'h0fe9f, 17'h0fe9a, 17'h0fe94, 17'h0fe8e, 17'h0fe88, 17'h0fe83, 17'h0fe7d, \
+17'h0fe77, 17'h0fe70, 17'h0fe6a, 17'h0fe64, 17'h0fe5d, 17'h0fe57, 17'h0fe50, 17'h0fe49, \
+17'h0fe43, 17'h0fe3c, 17'h0fe34, 17'h0fe2d, 17'h0fe26, 17'h0fe1f, 17'h0fe17, 17'h0fe0f, \
+17'h0fe08, 17'h0fe00, 17'h0fdf8, 17'h0fdf0, 17'h0fde7, 17'h0fddf, 17'h0fdd7, 17'h0fdce, \
+17'h0fdc5, 17'h0fdbc, 17'h0fdb3, 17'h0fdaa, 17'h0fda1, 17'h0fd97, 17'h0fd8e, 17'h0fd84, \
+17'h0fd7a, 17'h0fd70, 17'h0fd66, 17'h0fd5b, 17'h0fd51, 17'h0fd46, 17'h0fd3b, 17'h0fd30, \
+17'h0fd25, 17'h0fd19, 17'h0fd0e, 17'h0fd02, 17'h0fcf6, 17'h0fcea, 17'h0fcde, 17'h0fcd1, \
+17'h0fcc5, 17'h0fcb8, 17'h0fcab, 17'h0fc9d, 17'h0fc90, 17'h0fc82, 17'h0fc74, 17'h0fc66, \
+17'h0fc58, 17'h0fc49, 17'h0fc3b, 17'h0fc2c, 17'h0fc1d, 17'h0fc0d, 17'h0fbfd, 17'h0fbee, \
+17'h0fbdd, 17'h0fbcd, 17'h0fbbc, 17'h0fbab, 17'h0fb9a, 17'h0fb89, 17'h0fb77, 17'h0fb65, \
+17'h0fb53, 17'h0fb41, 17'h0fb2e, 17'h0fb1b, 17'h0fb07, 17'h0faf4, 17'h0fae0, 17'h0facb, \
+17'h0fab7, 17'h0faa2, 17'h0fa8d, 17'h0fa77, 17'h0fa62, 17'h0fa4b, 17'h0fa35, 17'h0fa1e, \
+17'h0fa07, 17'h0f9ef, 17'h0f9d8, 17'h0f9bf, 17'h0f9a7, 17'h0f98e, 17'h0f975, 17'h0f95b, \
+17'h0f941, 17'h0f926, 17'h0f90b, 17'h0f8f0, 17'h0f8d4, 17'h0f8b8, 17'h0f89c, 17'h0f87f, \
+17'h0f862, 17'h0f844, 17'h0f826, 17'h0f807, 17'h0f7e8, 17'h0f7c8, 17'h0f7a8, 17'h0f788, \
+17'h0f767, 17'h0f745, 17'h0f723, 17'h0f701, 17'h0f6de, 17'h0f6ba, 17'h0f696, 17'h0f672, \
+17'h0f64d, 17'h0f627, 17'h0f601, 17'h0f5da, 17'h0f5b3, 17'h0f58b, 17'h0f563, 17'h0f53a, \
+17'h0f510, 17'h0f4e6, 17'h0f4bb, 17'h0f490, 17'h0f464, 17'h0f437, 17'h0f40a, 17'h0f3dc, \
+17'h0f3ad, 17'h0f37e, 17'h0f34e, 17'h0f31e, 17'h0f2ec, 17'h0f2ba, 17'h0f288, 17'h0f254, \
+17'h0f220, 17'h0f1eb, 17'h0f1b6, 17'h0f17f, 17'h0f148, 17'h0f110, 17'h0f0d8, 17'h0f09e, \
+17'h0f064, 17'h0f029, 17'h0efed, 17'h0efb0, 17'h0ef73, 17'h0ef35, 17'h0eef5, 17'h0eeb5, \
+17'h0ee74, 17'h0ee33, 17'h0edf0, 17'h0edac, 17'h0ed68, 17'h0ed22, 17'h0ecdc, 17'h0ec95, \
+17'h0ec4c, 17'h0ec03, 17'h0ebb9, 17'h0eb6e, 17'h0eb22, 17'h0ead4, 17'h0ea86, 17'h0ea37, \
+17'h0e9e7, 17'h0e995, 17'h0e943, 17'h0e8f0, 17'h0e89b, 17'h0e846, 17'h0e7ef, 17'h0e797, \
+17'h0e73e, 17'h0e6e4, 17'h0e689, 17'h0e62d, 17'h0e5cf, 17'h0e571, 17'h0e511, 17'h0e4b0, \
+17'h0e44e, 17'h0e3ea, 17'h0e386, 17'h0e320, 17'h0e2b9, 17'h0e250, 17'h0e1e7, 17'h0e17c, \
+17'h0e110, 17'h0e0a2, 17'h0e034, 17'h0dfc4, 17'h0df52, 17'h0dedf, 17'h0de6b, 17'h0ddf6, \
+17'h0dd7f, 17'h0dd07, 17'h0dc8e, 17'h0dc13, 17'h0db97, 17'h0db19, 17'h0da9a, 17'h0da1a, \
+17'h0d998, 17'h0d914, 17'h0d890, 17'h0d80a, 17'h0d782, 17'h0d6f9, 17'h0d66e, 17'h0d5e2, \
+17'h0d555, 17'h0d4c6, 17'h0d435, 17'h0d3a3, 17'h0d310, 17'h0d27b, 17'h0d1e5, 17'h0d14d, \
+17'h0d0b3, 17'h0d018, 17'h0cf7c, 17'h0cedd, 17'h0ce3e, 17'h0cd9d, 17'h0ccfa, 17'h0cc56, \
+17'h0cbb0, 17'h0cb09, 17'h0ca60, 17'h0c9b6, 17'h0c90a, 17'h0c85d, 17'h0c7ae, 17'h0c6fd, \
+17'h0c64b, 17'h0c598, 17'h0c4e2, 17'h0c42c, 17'h0c374, 17'h0c2ba, 17'h0c1ff, 17'h0c142, \
+17'h0c084, 17'h0bfc4, 17'h0bf03, 17'h0be40, 17'h0bd7c, 17'h0bcb6, 17'h0bbef, 17'h0bb27, \
+17'h0ba5d, 17'h0b991, 17'h0b8c4, 17'h0b7f6, 17'h0b726, 17'h0b655, 17'h0b582, 17'h0b4ae, \
+17'h0b3d9, 17'h0b302, 17'h0b22a, 17'h0b151, 17'h0b076, 17'h0af9a, 17'h0aebd, 17'h0addf, \
+17'h0acff, 17'h0ac1e, 17'h0ab3c, 17'h0aa58, 17'h0a974, 17'h0a88e, 17'h0a7a7, 17'h0a6bf, \
+17'h0a5d6, 17'h0a4ec, 17'h0a401, 17'h0a314, 17'h0a227, 17'h0a139, 17'h0a04a, 17'h09f59, \
+17'h09e68, 17'h09d76, 17'h09c84, 17'h09b90, 17'h09a9b, 17'h099a6, 17'h098b0, 17'h097b9, \
+17'h096c1, 17'h095c9, 17'h094d0, 17'h093d7, 17'h092dd, 17'h091e2, 17'h090e7, 17'h08feb, \
+17'h08eef, 17'h08df2, 17'h08cf5, 17'h08bf7, 17'h08af9, 17'h089fb, 17'h088fc, 17'h087fd, \
+17'h086fe, 17'h085ff, 17'h084ff, 17'h08400, 17'h08300, 17'h08200, 17'h08100, 17'h08000 }
 `define TABLE_SIGMOID_INIT(rom) \
 rom[0] = 17'h08000; rom[1] = 17'h08100; rom[2] = 17'h08200; rom[3] = 17'h08300; rom[4] = 17'h08400; rom[5] = 17'h084ff; rom[6] = 17'h085ff; rom[7] = 17'h086fe; \
 rom[8] = 17'h087fd; rom[9] = 17'h088fc; rom[10] = 17'h089fb; rom[11] = 17'h08af9; rom[12] = 17'h08bf7; rom[13] = 17'h08cf5; rom[14] = 17'h08df2; rom[15] = 17'h08eef; \
@@ -488,8 +487,7 @@ rom[984] = 17'h10000; rom[985] = 17'h10000; rom[986] = 17'h10000; rom[987] = 17'
 rom[992] = 17'h10000; rom[993] = 17'h10000; rom[994] = 17'h10000; rom[995] = 17'h10000; rom[996] = 17'h10000; rom[997] = 17'h10000; rom[998] = 17'h10000; rom[999] = 17'h10000; \
 rom[1000] = 17'h10000; rom[1001] = 17'h10000; rom[1002] = 17'h10000; rom[1003] = 17'h10000; rom[1004] = 17'h10000; rom[1005] = 17'h10000; rom[1006] = 17'h10000; rom[1007] = 17'h10000; \
 rom[1008] = 17'h10000; rom[1009] = 17'h10000; rom[1010] = 17'h10000; rom[1011] = 17'h10000; rom[1012] = 17'h10000; rom[1013] = 17'h10000; rom[1014] = 17'h10000; rom[1015] = 17'h10000; \
-rom[1016] = 17'h10000; rom[1017] = 17'h10000; rom[1018] = 17'h10000; rom[1019] = 17'h10000; rom[1020] = 17'h10000; rom[1021] = 17'h10000; rom[1022] = 17'h10000; rom[1023] = 17'h10000; \
-rom[1024] = 17'h10000;
+rom[1016] = 17'h10000; rom[1017] = 17'h10000; rom[1018] = 17'h10000; rom[1019] = 17'h10000; rom[1020] = 17'h10000; rom[1021] = 17'h10000; rom[1022] = 17'h10000; rom[1023] = 17'h10000;
 // SIGMOID[i+1] - SIGMOID[i]
 `define TABLE_SIGMOID_STEP_BITS 9
 `define TABLE_SIGMOID_STEP_ENTRIES 1024
