@@ -238,7 +238,7 @@ def test_a_bitstream_of_another_interface_is_refused_by_name(bench, artefact_pat
 
     overlay = load(bench.device())
     overlay.device._kernel._words[registers.VERSION] = 1
-    with pytest.raises(CardError, match="interface version is 0x1, this .*Load the bitstream"):
+    with pytest.raises(CardError, match=r"interface version is 0x1, this .*Load the bitstream"):
         open_card(overlay, artefact_path)
 
 
