@@ -11,6 +11,7 @@ module draft_card #(
     parameter int PORTS = 4,            // memory ports: a power of two up to 32
     parameter int PORT_BYTES = 64,      // data width of a memory port: 16, 32, 64
     parameter int LANES = 4,            // rows of a pass: 1, 2, 4, 8
+    parameter int ARRAYS = LANES > 2 ? LANES : 2, // array slices of a port; 2 * LANES: two beats a cycle
     parameter int ARRAY_BYTES = 64,     // of a beat that an array slice multiplies a cycle: 16, 32, 64
     parameter int ATTN_HEADS = 3,       // query heads an attention_port works on at once
     parameter int ATTN_BYTES = 64,      // K or V bytes an attention_port takes a cycle
@@ -77,7 +78,6 @@ module draft_card #(
     output wire  [15:0]                   trace_busy,   // bit: see the list in counters.sv
     output wire  [31:0]                   trace_op      // opcode << 24 | instruction index
 );
-    localparam int ARRAYS = LANES > 2 ? LANES : 2;  // array slices of a port
     localparam int WORD_BITS = 16;
     localparam int WIDE = PORTS * 128;              // bits of a vector word
 

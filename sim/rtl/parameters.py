@@ -17,6 +17,8 @@ LANE_COUNTS: Final = (1, 2, 4, 8)
 class RtlBuild:
     """Parameters of ``draft_card``. The defaults hold SmolLM2-135M.
 
+    ``arrays``: array slices of a port, even, at least ``lanes``; 0 takes as few as there may be,
+    twice ``lanes`` lets full passes take two beats a cycle.
     ``checks``: with the immediate assertions and the coverage counters; slower. ``debug``: with
     waveforms and a look at any signal; slower still.
     """
@@ -24,6 +26,7 @@ class RtlBuild:
     ports: int = 4
     port_bytes: int = 64
     lanes: int = 2
+    arrays: int = 0
     array_bytes: int = 64
     attn_heads: int = 3
     attn_bytes: int = 64
@@ -53,13 +56,24 @@ class RtlBuild:
                     f"rtl {name} = {getattr(self, name)}: use one of "
                     f"{', '.join(map(str, allowed))}."
                 )
+        fewest = max(2, self.lanes)
+        if self.arrays and (self.arrays < fewest or self.arrays % 2):
+            raise ConfigError(
+                f"rtl arrays = {self.arrays}: use an even number from {fewest} on, or 0."
+            )
         if not 0 <= self.slr_stages <= 3:
             raise ConfigError(f"rtl slr_stages = {self.slr_stages}: use 0..3.")
+
+    @property
+    def num_arrays(self) -> int:
+        """Array slices of a port."""
+        return self.arrays or max(2, self.lanes)
 
     def verilog(self) -> dict[str, int]:
         """Module parameters by name."""
         values = dataclasses.asdict(self)
         del values["checks"], values["debug"]
+        values["arrays"] = self.num_arrays
         return {name.upper(): value for name, value in values.items()}
 
 

@@ -68,6 +68,18 @@ def test_ports_and_lanes_are_the_cards_unless_told():
     assert build_for(load_profile("kv260"), config()).port_bytes == 16
 
 
+def test_arrays_are_as_few_as_there_may_be_unless_told():
+    assert RtlBuild(lanes=1).verilog()["ARRAYS"] == 2
+    assert RtlBuild(lanes=8).verilog()["ARRAYS"] == 8
+    assert RtlBuild(lanes=2, arrays=4).verilog()["ARRAYS"] == 4
+
+
+@pytest.mark.parametrize("arrays", [1, 3, 5, 2])
+def test_arrays_that_the_lanes_cannot_share_are_refused(arrays):
+    with pytest.raises(ConfigError, match=f"rtl arrays = {arrays}: use an even number from 4 on"):
+        RtlBuild(lanes=4, arrays=arrays)
+
+
 def test_more_ports_than_the_card_has_are_refused():
     with pytest.raises(ConfigError, match="ports = 8: the kv260 has 4"):
         build_for(load_profile("kv260"), config(ports=8))
