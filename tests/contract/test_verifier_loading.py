@@ -30,6 +30,7 @@ def config_of(model_dir, **changes):
         num_kv_blocks=32,
         max_batch_rows=64,
         self_test=False,
+        dtype="float32",
     )
     return dataclasses.replace(cfg, **changes)
 
@@ -243,7 +244,7 @@ def test_the_fingerprint_is_stable_and_follows_the_numerics(tiny_checkpoint, cop
 def test_auto_dtype_follows_the_processor(tiny_checkpoint, monkeypatch):
     for flags, dtype in [({"avx2"}, "float32"), ({"avx2", "avx512_bf16"}, "bfloat16")]:
         monkeypatch.setattr(identity, "cpu_flags", lambda flags=flags: frozenset(flags))
-        verifier = load_verifier(config_of(tiny_checkpoint))
+        verifier = load_verifier(config_of(tiny_checkpoint, dtype="auto"))
         assert verifier.info.dtype == dtype
         verifier.close()
 
