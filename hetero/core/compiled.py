@@ -1,8 +1,10 @@
 """numba with its disk cache as a convenience: a host without a place for it only starts slower."""
 
+import inspect
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 _LOG = logging.getLogger(__name__)
@@ -12,7 +14,8 @@ def compile_cached(function: Callable[..., Any], **options: Any) -> Callable[...
     """``numba.njit(**options)`` that keeps machine code on disk where it can.
 
     numba refuses to decorate when neither the installation nor the home directory is writable
-    ("no locator available"), and lets a full disk fail the call that was merely the first.
+    ("no locator available"), and lets a full disk fail the call that was merely the first. It also
+    looks at the function's own file only, so that what is inlined from a neighbour would stay old.
     """
     from numba import njit
 
@@ -23,6 +26,7 @@ def compile_cached(function: Callable[..., Any], **options: Any) -> Callable[...
         uncached: Callable[..., Any] = njit(**options)(function)
         return uncached
     _forgive_failed_saves(compiled)
+    _depend_on_neighbours(compiled, Path(inspect.getfile(function)).parent)
     return compiled
 
 
@@ -38,3 +42,14 @@ def _forgive_failed_saves(dispatcher: Any) -> None:
             save(*arguments)
 
     cache.save_overload = save_if_possible
+
+
+def _depend_on_neighbours(dispatcher: Any, folder: Path) -> None:
+    """Machine code is kept for the present state of every module of the package."""
+    file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    if not hasattr(file, "_source_stamp"):
+        return
+    with suppress(OSError):
+        stats = [(path.name, path.stat()) for path in sorted(folder.glob("*.py"))]
+        stamp = tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+        file._source_stamp = (file._source_stamp, stamp)
