@@ -95,7 +95,7 @@ def test_stops(hetero):
     [
         (["--verify", "rejection"], "--verify rejection: this version has coupled"),
         (["--drafter", "suffix"], "--drafter suffix: this version has card, ngram, none"),
-        (["--card", "rtl"], "--card rtl: this version has sim"),
+        (["--card", "pynq"], "--card pynq: this version has sim, rtl"),
         (["--num-speculative-tokens", "65"], r"num_speculative_tokens = 65: must be 0\.\.64"),
         (["--prompt-file", "x"], "--prompt, --prompt-file: give one of them"),
         (["--dtype", "int7"], "dtype = int7"),
