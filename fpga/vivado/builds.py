@@ -20,12 +20,14 @@ RTL: Final = FOLDER.parent / "rtl"
 INCLUDES: Final = (RTL / "include", RTL / "generated", FOLDER.parent / "regmap")
 TOP: Final = "draft_card"
 
-_PARAMETER: Final = re.compile(r"parameter\s+int\s+(\w+)\s*=\s*(\d+)")
+_PARAMETER: Final = re.compile(r"parameter\s+int\s+(\w+)\s*=\s*([^,/\n]+?)\s*(?:,|//|\n)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardBuild:
-    """One entry of builds.toml. ``parameters``: all integer parameters of the top module."""
+    """One entry of builds.toml. ``parameters``: integer parameters of the top module; one that is
+    not named has its default there, which follows from others.
+    """
 
     card: str
     part: str
@@ -54,11 +56,15 @@ def sources() -> list[Path]:
     return sorted([*RTL.glob("*.sv"), *included])
 
 
-def default_parameters() -> dict[str, int]:
-    """The integer parameters of the top module with their defaults."""
+def parameter_defaults() -> dict[str, str]:
+    """The integer parameters of the top module with their defaults as they stand there."""
     text = (RTL / f"{TOP}.sv").read_text(encoding="utf-8")
-    header = text[: text.index(") (")]
-    return {name: int(value) for name, value in _PARAMETER.findall(header)}
+    return dict(_PARAMETER.findall(text[: text.index(") (")]))
+
+
+def default_parameters() -> dict[str, int]:
+    """Those defaults that are numbers; the others follow from other parameters."""
+    return {name: int(text) for name, text in parameter_defaults().items() if text.isdigit()}
 
 
 def card_builds() -> dict[str, dict[str, Any]]:
@@ -77,7 +83,7 @@ def load_build(card: str) -> CardBuild:
     entry = dict(known[card])
     defaults = default_parameters()
     given = {**entry.pop("parameters"), "CLOCK_HZ": entry["clock_hz"]}
-    unknown = sorted(set(given) - set(defaults))
+    unknown = sorted(set(given) - set(parameter_defaults()))
     if unknown:
         raise ConfigError(
             f"builds.toml: {card}: {', '.join(unknown)}: {TOP}.sv has no such parameter."

@@ -12,6 +12,7 @@ from fpga.regmap import registers
 from fpga.vivado import builds
 from fpga.vivado.generate import argument_list, write_build
 from hetero.core.errors import ConfigError
+from sim.rtl.parameters import RtlBuild
 
 CARDS = sorted(builds.card_builds())
 SCRIPTS = Path(builds.FOLDER)
@@ -50,6 +51,28 @@ def test_every_card_has_a_build(card, tmp_path):
         assert len(wired) == len(set(wired)) == build.parameters["PORTS"]
 
 
+@pytest.mark.parametrize("card", CARDS)
+def test_every_build_keeps_the_limits_of_the_rtl(card):
+    """The same checks as for a build in simulation."""
+    given = builds.load_build(card).parameters
+    values = {name.lower(): value for name, value in given.items() if name != "CLOCK_HZ"}
+    build = RtlBuild(**values)
+    assert build.verilog().items() >= {k.upper(): v for k, v in values.items()}.items()
+    for name in ("FIFO_BEATS", "VECTOR_WORDS", "ACT_COLS", "MAX_POSITIONS"):
+        assert given[name].bit_count() == 1, name
+    assert given["ARRAY_BYTES"] <= given["PORT_BYTES"]
+    assert given["ATTN_HEADS"] <= given["MAX_HEADS"]
+
+
+def test_a_parameter_whose_default_follows_from_others_can_be_named(monkeypatch):
+    assert builds.parameter_defaults()["ARRAYS"] == "LANES > 2 ? LANES : 2"
+    assert "ARRAYS" not in builds.load_build("kv260").parameters
+    document = builds.card_builds()
+    document["kv260"]["parameters"]["ARRAYS"] = 4
+    monkeypatch.setattr(builds, "card_builds", lambda: document)
+    assert builds.load_build("kv260").parameters["ARRAYS"] == 4
+
+
 def test_arguments_lie_where_the_register_map_says():
     arguments = argument_list(builds.load_build("u250"))
     assert arguments[:3] == [
@@ -68,7 +91,7 @@ def test_the_wrapper_names_every_port_of_the_card(tmp_path):
     declared = set(
         re.findall(r"(?:input|output)\s+(?:wire|logic|reg)?[^,;/]*?(\w+)\s*(?:,|//|\n\))", top)
     )
-    wired = set(re.findall(r"\.(\w+)\(", text)) - set(builds.default_parameters())
+    wired = set(re.findall(r"\.(\w+)\(", text)) - set(builds.parameter_defaults())
     assert declared == wired - {"BUILD_HASH"}
     assert "m03_axi_awaddr" in text
     assert "m04_axi" not in text
