@@ -40,12 +40,19 @@ class StartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedProgram:
-    """A decoded program buffer, and what it costs on this card."""
+    """A decoded program buffer."""
 
     header: buffers.ProgramHeader
     instructions: tuple[isa.Instruction, ...]
-    cycles: CycleModel
     vocab_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoundProgram:
+    """A program with the memory that its arguments point to: what it computes, what it costs."""
+
+    executor: FunctionalExecutor
+    cycles: CycleModel
 
 
 class DraftKernel:
@@ -57,7 +64,7 @@ class DraftKernel:
         self._memory = memory
         self._words = self._fixed_words()
         self._loaded: tuple[object, LoadedProgram] | None = None
-        self._bound: tuple[object, FunctionalExecutor] | None = None
+        self._bound: tuple[object, BoundProgram] | None = None
 
     def read(self, offset: int) -> int:
         """A 32-bit register; what is not there reads 0."""
@@ -141,9 +148,10 @@ class DraftKernel:
         for index, lane in enumerate(command.lanes):
             if not self._lane_is_valid(lane, command, program):
                 raise StartError(buffers.STATUS_BAD_LANE, index)
-        executor = self._executor(command, program)
-        lanes = executor.run(command.lanes, window=command.window)
-        report = program.cycles.start(command.lanes)
+        bound = self._bound_program(command, program)
+        lanes = bound.executor.run(command.lanes, window=command.window)
+        drafted = [lane.token_ids for lane in lanes]
+        report = bound.cycles.start(command.lanes, drafted=drafted, window=command.window)
         self._words[registers.CYCLES] = report.cycles & 0xFFFFFFFF
         self._words[registers.CYCLES + 4] = report.cycles >> 32
         done = replace(
@@ -213,10 +221,9 @@ class DraftKernel:
         if made_for != (build.isa_version, build.arithmetic_version, len(build.port_banks)):
             raise StartError(buffers.STATUS_BAD_PROGRAM)
         rows = [op.num_rows for op in instructions if isinstance(op, isa.Embed)]
-        cycles = CycleModel(instructions, self._profile)
-        return LoadedProgram(header, instructions, cycles, min(rows, default=0))
+        return LoadedProgram(header, instructions, min(rows, default=0))
 
-    def _executor(self, command: Command, program: LoadedProgram) -> FunctionalExecutor:
+    def _bound_program(self, command: Command, program: LoadedProgram) -> BoundProgram:
         """Weights are unpacked again only when the host wrote them, or pointed elsewhere, since."""
         weights = self._port_addresses(registers.WEIGHT_ADDR)
         kv = self._port_addresses(registers.KV_ADDR)
@@ -233,7 +240,7 @@ class DraftKernel:
         program: LoadedProgram,
         weights: tuple[int, ...],
         kv: tuple[int, ...],
-    ) -> FunctionalExecutor:
+    ) -> BoundProgram:
         size = program.header.port_beats * BEAT_BYTES
         shares = tuple(self._memory.read(address, size) for address in weights)
         view = KvCacheView(
@@ -241,12 +248,20 @@ class DraftKernel:
             base_p=np.array(kv, dtype=np.int64),
             geometry=command.kv,
         )
-        return FunctionalExecutor(
+        executor = FunctionalExecutor(
             program.instructions,
             PortImage(shares),
             view,
             vector_words=program.header.vector_words,
         )
+        cycles = CycleModel(
+            program.instructions,
+            self._profile,
+            kv=command.kv,
+            weight_addresses=weights,
+            kv_addresses=kv,
+        )
+        return BoundProgram(executor, cycles)
 
     def _port_addresses(self, base: int) -> tuple[int, ...]:
         addresses = []

@@ -107,7 +107,7 @@ def open_on(
         device=cfg.device,
         backend=backend,
         simulated=True,
-        start_overhead_s=device.profile.host.start_us / 1e6,
+        start_overhead_s=device.profile.host.seconds,
     )
     config = DriverConfig(
         num_slots=cfg.num_slots,

@@ -24,12 +24,14 @@ COMMANDS = {
     "serve": "hetero.cli.serve:command",
     "bench": "hetero.cli.bench:command",
     "card report": "hetero.cli.card:report",
+    "sim calibrate": "hetero.cli.sim:calibrate",
     "doctor": "hetero.cli.doctor:command",
     "demo": "hetero.cli.demo:command",
 }
 """Command words -> module:attribute of the click command."""
 
 GROUPS = {
+    "sim": "Check the simulated card against the RTL.",
     "card": "What the accelerator costs and reaches.",
     "models": "Fetch and list target models.",
     "draft": "Build and serve the draft model.",

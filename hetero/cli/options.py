@@ -64,13 +64,13 @@ _CARD_BUILD_OPTIONS = [
         "--card-ports",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Memory ports of a simulated card. Default: the card's own; 4 for --card rtl.",
+        help="Memory ports of a simulated card, in RTL too. Default: the card's own.",
     ),
     click.option(
         "--card-lanes",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Lanes of a simulated card. Default: the card's own; 2 for --card rtl.",
+        help="Lanes of a simulated card, in RTL too. Default: the card's own.",
     ),
 ]
 

@@ -1,176 +1,184 @@
-"""Cycles of a start, from the program, the rows in flight and a card's numbers.
+"""Cycles of a start, from the program, the rows in flight and a build's shape.
 
-The structure that is modelled (docs/simulated-card.md tells it in prose):
-
-- A reader on each memory port streams the weights of one instruction after the other. It does not
-  wait for instructions, only for room in its FIFO; so while vector units work, up to one FIFO of
-  the next matrix arrives.
-- The array takes a beat from each port a cycle, for all lanes at once, once its activations are
-  ready; then its pipeline drains.
-- Vector units work on their lane alone, so that rows in flight cost no extra time there.
-- Attention reads the KV of every row, at most as fast as the memory delivers, and computes
-  meanwhile.
-
-Times are in cycles from the beginning of the start, as floats; the total is rounded up. Nothing
-here looks at values, so the same work always costs the same.
+The structure is that of fpga/rtl (docs/simulated-card.md tells it in prose);
+``sim/cycles/engine.py`` runs it. The same work always costs the same.
 """
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from fpga.driver.buffers import LaneCommand
+import numpy as np
+
+from fpga.driver.buffers import KvGeometry, LaneCommand
 from fpga.program import isa
-from fpga.program.layout import BEAT_BYTES, align, matrix_bytes
+from fpga.program.layout import BEAT_BYTES, KvLayout
+from hetero.core.errors import ConfigError
 from sim.calib.profile import CardProfile
-from sim.schedule import Pass, card_passes
+from sim.cycles import engine
+from sim.cycles.dram import dram
+from sim.cycles.passes import Drafted, lay_out
+from sim.cycles.stream import I64, ITEM_COLUMNS, RING, SHARE_COLUMNS, Shape
+from sim.cycles.table import op_table, share_beats
+from sim.rtl.parameters import MemoryTiming
+from sim.rtl.timing import dram_timing
 
-_SCALE_BYTES: Final = 4
+PAGE_BYTES: Final = 4096
+KV_REGION_BYTES: Final = 1 << 24
+CONTEXT_TOKENS: Final = 2048
+MAX_BURST_BYTES: Final = 1024
+MAX_BURST_TRANSFERS: Final = 16
+"""As fpga/rtl/port_reader.sv cuts bursts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReport:
     """One start. ``bytes_read``: over all ports, filler of packed regions included.
 
-    ``by_instruction``: cycles until each kind of instruction was done, counted from the end of
-    the one before; ``start`` is the fixed part.
+    ``by_instruction``: cycles from the start of an instruction to the start of the next one, for
+    each kind; ``spent`` int64 [pass, op]: the same for each instruction of each pass, 0 for one
+    that no row of the pass needs.
     """
 
     cycles: int
     bytes_read: int
     passes: int
-    by_instruction: dict[str, float] = field(default_factory=dict)
+    by_instruction: dict[str, int] = field(default_factory=dict)
+    spent: I64 = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64), compare=False)
 
     def bytes_per_s(self, clock_hz: int) -> float:
         """Average bandwidth over the whole start."""
         return self.bytes_read * clock_hz / self.cycles
 
 
-@dataclass(slots=True)
-class _Timeline:
-    """Where a start has got to: ``now`` the units, ``stream`` the reader."""
-
-    now: float
-    stream: float
-    bytes_read: int = 0
-    spent: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-
 class CycleModel:
-    """Costs of one program on one card."""
+    """Costs of one program on one card.
 
-    def __init__(self, program: Sequence[isa.Instruction], profile: CardProfile) -> None:
+    ``timing``: of the memory around the kernel; None: the card's own. ``kv``: how the KV cache lies
+    in memory; None: one of 2,048 positions. ``weight_addresses``, ``kv_addresses``: byte addresses
+    on each port, for ports that share a memory; None: as a driver lays them, one after the other.
+    """
+
+    def __init__(
+        self,
+        program: Sequence[isa.Instruction],
+        profile: CardProfile,
+        *,
+        timing: MemoryTiming | None = None,
+        kv: KvGeometry | None = None,
+        weight_addresses: Sequence[int] | None = None,
+        kv_addresses: Sequence[int] | None = None,
+    ) -> None:
         self._program = [op for op in program if not isinstance(op, isa.End)]
-        self._engine = profile.engine
-        self._kernel = profile.kernel
-        self._latency = profile.memory.latency_cycles
-        self._bytes_per_cycle = profile.bytes_per_cycle
-        self._costs: dict[type[Any], Callable[[Any, Pass, _Timeline], None]] = {
-            isa.Embed: self._embed,
-            isa.NormQuant: self._vector,
-            isa.Quant: self._vector,
-            isa.MatMul: self._matmul,
-            isa.RopeRow: self._rope_row,
-            isa.RopeKv: self._rope_kv,
-            isa.Attention: self._attention,
-            isa.SiluGate: self._vector,
-            isa.Head: self._head,
-            isa.Draw: self._draw,
-        }
+        ports = profile.kernel.ports
+        self._timing = timing or dram_timing(profile, ports=ports)
+        self._shape = shape_of(profile, self._timing)
+        self._constants = profile.constants
+        self._ops = op_table(self._program, ports)
+        self._kv = _kv_beats(kv or _geometry(self._program, ports))
+        self._base = self._bases(weight_addresses, kv_addresses)
 
-    def start(self, lanes: Sequence[LaneCommand]) -> CycleReport:
-        """One start with these lanes."""
-        passes = card_passes(lanes, self._kernel.max_lanes)
-        begin = float(self._engine.start_cycles)
-        line = _Timeline(now=begin, stream=begin)
-        line.spent["start"] += begin
-        for rows in passes:
-            self._pass(rows, line)
+    def start(
+        self,
+        lanes: Sequence[LaneCommand],
+        *,
+        drafted: Drafted | None = None,
+        window: int = 0,
+        loads_program: bool = False,
+    ) -> CycleReport:
+        """One start with these lanes; ``loads_program``: the card does not hold it yet.
+
+        ``drafted``: the tokens that each lane drafts. Only one thing depends on a value: the port
+        that a token's embedding row lies on. None: as if tokens were spread evenly.
+        """
+        shape, k, latency = self._shape, self._constants, self._timing.latency_cycles
+        layout = lay_out(lanes, shape.lanes, window, drafted)
+        num_passes, num_ops = layout.rows.shape[0], len(self._program)
+        tokens = sum(len(lane.token_ids) for lane in lanes)
+        begin = k.start + latency + tokens + len(lanes)
+        if loads_program:
+            begin += k.program + 2 * latency + num_ops
+        bound = num_passes * num_ops * (6 * shape.lanes + 1)
+        items = np.zeros((bound, ITEM_COLUMNS), dtype=np.int64)
+        share = np.zeros((shape.ports, bound, SHARE_COLUMNS), dtype=np.int64)
+        number = engine.plan_items(self._ops, layout.rows, layout.groups, self._kv, items, share)
+        spent = np.zeros((num_passes, num_ops), dtype=np.int64)
+        end, beats = engine.run(
+            self._ops,
+            items[:number],
+            np.ascontiguousarray(share[:, :number]),
+            layout.rows,
+            layout.groups,
+            shape,
+            k,
+            begin,
+            dram(self._timing),
+            self._base,
+            spent,
+        )
         return CycleReport(
-            cycles=math.ceil(line.now),
-            bytes_read=line.bytes_read,
-            passes=len(passes),
-            by_instruction=dict(line.spent),
+            cycles=int(end) + k.end + latency + shape.ports,
+            bytes_read=int(beats) * shape.ports * BEAT_BYTES,
+            passes=num_passes,
+            by_instruction=self._by_kind(spent.sum(axis=0).tolist()),
+            spent=spent,
         )
 
-    def _pass(self, rows: Pass, line: _Timeline) -> None:
-        active = rows
-        for op in self._program:
-            if op.sampled_only:
-                active = tuple(row for row in active if row.sampled)
-            if not active:
-                return
-            before = line.now
-            self._costs[type(op)](op, active, line)
-            line.now += self._engine.instruction_cycles
-            line.spent[type(op).__name__] += line.now - before
+    def _bases(self, weights: Sequence[int] | None, kv: Sequence[int] | None) -> I64:
+        """[region, port]: of the ports that share port 0's channel."""
+        ports, share = self._shape.ports, _pages(share_beats(self._ops) * BEAT_BYTES)
+        weights = weights or [port * share for port in range(ports)]
+        kv = kv or [ports * share + port * KV_REGION_BYTES for port in range(ports)]
+        step = ports // self._shape.sharing
+        return np.array([weights[::step], kv[::step]], dtype=np.int64)
 
-    def _vector(self, op: Any, rows: Pass, line: _Timeline) -> None:  # noqa: ARG002
-        line.now += self._vector_cycles(op.width)
+    def _by_kind(self, spent: Sequence[int]) -> dict[str, int]:
+        kinds: defaultdict[str, int] = defaultdict(int)
+        for op, cycles in zip(self._program, spent, strict=True):
+            kinds[type(op).__name__] += cycles
+        return dict(kinds)
 
-    def _vector_cycles(self, elements: int) -> float:
-        engine = self._engine
-        return -(-elements // engine.vector_elements_per_cycle) + engine.vector_pipeline_cycles
 
-    def _embed(self, op: isa.Embed, rows: Pass, line: _Timeline) -> None:
-        # Which row is known only now: nothing can be read ahead.
-        row_bytes = op.width * len(rows)
-        line.bytes_read += row_bytes
-        line.now += self._latency + row_bytes / self._bytes_per_cycle
-        line.stream = max(line.stream, line.now)
-        line.now += self._vector_cycles(op.width)
+def shape_of(profile: CardProfile, timing: MemoryTiming) -> Shape:
+    """The card's build as the engine wants it."""
+    kernel = profile.kernel
+    burst_bytes = min(MAX_BURST_BYTES, MAX_BURST_TRANSFERS * kernel.port_beat_bytes)
+    if kernel.fifo_beats > RING:
+        raise ConfigError(f"{profile.name}: fifo_beats = {kernel.fifo_beats}: at most {RING}.")
+    return Shape(
+        ports=kernel.ports,
+        port_log=kernel.ports.bit_length() - 1,
+        parts=BEAT_BYTES // kernel.port_beat_bytes,
+        lanes=kernel.max_lanes,
+        arrays=kernel.num_arrays,
+        array_steps=BEAT_BYTES // kernel.array_bytes,
+        fifo_beats=kernel.fifo_beats,
+        burst_beats=burst_bytes // BEAT_BYTES,
+        stages=kernel.slr_stages,
+        sharing=-(-kernel.ports // timing.channels) if timing.is_banked else 1,
+        attention_heads=kernel.attention_heads,
+        attention_bytes=kernel.attention_bytes,
+        out_elements=8 if kernel.ports >= 8 else 4,
+    )
 
-    def _matmul(self, op: isa.MatMul, rows: Pass, line: _Timeline) -> None:  # noqa: ARG002
-        self._matrix(op, line)
 
-    def _head(self, op: isa.Head, rows: Pass, line: _Timeline) -> None:  # noqa: ARG002
-        self._matrix(op, line)
-        # The candidates of the last tile still have to be sorted in.
-        line.now += op.num_candidates
+def _kv_beats(kv: KvGeometry) -> I64:
+    return np.array([kv.slot_beats, kv.layer_beats, kv.k_beats, kv.v_beats], dtype=np.int64)
 
-    def _matrix(self, op: isa.MatMul | isa.Head, line: _Timeline) -> None:
-        size = align(matrix_bytes(op.num_rows, op.width, op.weight_bits), BEAT_BYTES)
-        self._consume(size, line)
-        line.now += self._engine.tile_pipeline_cycles
 
-    def _consume(self, size: int, line: _Timeline) -> None:
-        """Stream ``size`` bytes through the array, which is free from ``line.now`` on."""
-        fifo = self._engine.fifo_beats * self._kernel.port_beat_bytes * self._kernel.ports
-        idle = max(line.now - line.stream, 0.0)
-        ahead = min(idle * self._bytes_per_cycle, fifo, size)
-        arrived = max(line.now, line.stream) + (size - ahead) / self._bytes_per_cycle
-        consumed = line.now + size / (self._kernel.ports * self._kernel.port_beat_bytes)
-        line.stream = arrived
-        line.now = max(arrived, consumed)
-        line.bytes_read += size
+def _geometry(program: Sequence[isa.Instruction], ports: int) -> KvGeometry:
+    """Of the program's KV cache with CONTEXT_TOKENS positions."""
+    layers = [op for op in program if isinstance(op, isa.Attention)]
+    layout = KvLayout(
+        num_slots=1,
+        context_tokens=CONTEXT_TOKENS,
+        num_layers=len(layers),
+        num_kv_heads=layers[0].num_kv_heads if layers else 1,
+        head_dim=layers[0].head_dim if layers else BEAT_BYTES,
+    )
+    return KvGeometry.of(layout, ports)
 
-    def _rope_row(self, op: isa.RopeRow, rows: Pass, line: _Timeline) -> None:
-        """Known with the position and read ahead: costs nothing here."""
 
-    def _rope_kv(self, op: isa.RopeKv, rows: Pass, line: _Timeline) -> None:
-        heads = op.num_heads + 2 * op.num_kv_heads
-        line.now += self._vector_cycles(heads * op.head_dim)
-        # Writes share the bus with the reader but nobody waits for them.
-        written = len(rows) * 2 * op.num_kv_heads * (op.head_dim + _SCALE_BYTES)
-        line.stream += written / self._bytes_per_cycle
-
-    def _attention(self, op: isa.Attention, rows: Pass, line: _Timeline) -> None:
-        engine = self._engine
-        token_bytes = 2 * op.num_kv_heads * (op.head_dim + _SCALE_BYTES)
-        size = sum(token_bytes * (row.position + 1) for row in rows)
-        # The array's weights already ahead stay in their FIFOs; KV comes in between.
-        begin = max(line.now, line.stream) + self._latency
-        arrived = begin + size / self._bytes_per_cycle
-        longest = max(row.position + 1 for row in rows)
-        products = 2 * longest * op.num_heads * op.head_dim / engine.attention_products_per_cycle
-        scores = longest * op.num_heads / engine.softmax_scores_per_cycle
-        line.stream = max(line.stream, line.now) + size / self._bytes_per_cycle
-        # Keys give scores and their maximum first; exponentials then run beside the values.
-        computed = line.now + products / 2 + max(products / 2, scores)
-        line.now = max(arrived, computed) + 2 * engine.vector_pipeline_cycles
-        line.bytes_read += size
-
-    def _draw(self, op: isa.Draw, rows: Pass, line: _Timeline) -> None:  # noqa: ARG002
-        line.now += self._engine.sample_cycles
+def _pages(size_bytes: int) -> int:
+    return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES

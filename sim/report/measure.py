@@ -18,14 +18,14 @@ from fpga.program.artefact import load_artefact
 from fpga.program.link import link_program, unlink_program
 from hetero.core.errors import ConfigError
 from hetero.core.types import LaneWork
-from sim.calib.profile import CardProfile, load_profile
+from sim.calib.profile import CardProfile, KernelModel, load_profile
 from sim.cycles.model import CycleModel
 from sim.report.information import pass_bytes
 from sim.rtl.build import Progress
 from sim.rtl.model import RtlModel
 from sim.rtl.open_card import RtlCardConfig, open_rtl_card
 from sim.rtl.parameters import MemoryTiming, RtlBuild
-from sim.rtl.timing import dram_timing
+from sim.rtl.timing import dram_timing, ideal_timing
 
 FEW_TOKENS: Final = 2
 MANY_TOKENS: Final = 5
@@ -89,7 +89,7 @@ def measure_rtl(cfg: RunConfig) -> RtlFigures:
             ports=cfg.ports,
             lanes=cfg.lanes,
             build=cfg.build,
-            timing=_timing(cfg, profile),
+            timing=timing_of(cfg, profile),
             watch=models.append,
         )
     )
@@ -112,8 +112,11 @@ def measure_rtl(cfg: RunConfig) -> RtlFigures:
     )
 
 
-def _timing(cfg: RunConfig, profile: CardProfile) -> MemoryTiming | None:
-    return dram_timing(profile, ports=cfg.ports) if cfg.memory == "card" else None
+def timing_of(cfg: RunConfig, profile: CardProfile) -> MemoryTiming:
+    """Around the RTL, and in the model that stands beside it."""
+    if cfg.memory == "card":
+        return dram_timing(profile, ports=cfg.ports)
+    return ideal_timing(profile)
 
 
 def work(cfg: RunConfig, num_tokens: int) -> list[LaneWork]:
@@ -141,17 +144,26 @@ def information_bytes(cfg: RunConfig) -> float:
 
 
 def model_cycles(cfg: RunConfig) -> float:
-    """Cycles of such a token by the cycle model, with the same ports and lanes."""
+    """Cycles of such a token by the cycle model, with the same build and memory."""
     profile = load_profile(cfg.device)
-    kernel = replace(profile.kernel, ports=cfg.ports, max_lanes=cfg.lanes)
-    model = cycle_model(cfg.draft, replace(profile, kernel=kernel))
-    return modelled_token(model, cfg)
+    build = replace(
+        cfg.build,
+        ports=cfg.ports,
+        lanes=cfg.lanes,
+        port_bytes=profile.kernel.port_beat_bytes,
+    )
+    kernel = KernelModel.of_build(build.verilog(), profile.kernel.clock_hz)
+    built = replace(profile, kernel=kernel)
+    return modelled_token(cycle_model(cfg.draft, built, timing_of(cfg, profile)), cfg)
 
 
-def cycle_model(draft: Path, profile: CardProfile) -> CycleModel:
-    """Of a draft on a card as its profile describes it."""
+def cycle_model(
+    draft: Path, profile: CardProfile, timing: MemoryTiming | None = None
+) -> CycleModel:
+    """Of a draft on a card as its profile describes it; ``timing`` None: with its own memory."""
     linked = link_program(load_artefact(draft), profile.kernel.ports)
-    return CycleModel(unlink_program(linked.words, profile.kernel.ports), profile)
+    program = unlink_program(linked.words, profile.kernel.ports)
+    return CycleModel(program, profile, timing=timing)
 
 
 def modelled_token(model: CycleModel, cfg: RunConfig) -> float:

@@ -53,7 +53,7 @@ def model_card(cfg: RunConfig, *, accepted: float) -> CardFigures:
     one = replace(cfg, ports=profile.kernel.ports, lanes=1)
     cycles = modelled_token(model, one)
     information = pass_bytes(load_artefact(cfg.draft).program, [cfg.position])
-    host_s = profile.host.start_us / 1e6
+    host_s = profile.host.seconds
     clock_hz = profile.kernel.clock_hz
     return CardFigures(
         ports=profile.kernel.ports,

@@ -2,15 +2,16 @@
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from fpga.driver.driver import DraftCard
 from fpga.driver.kernel_port import WaitPolicy
 from fpga.program.artefact import load_artefact
+from hetero.core.errors import ConfigError
 from sim.bitstream import SimBitstream
-from sim.calib.profile import CardProfile, load_profile
+from sim.calib.profile import CardProfile, KernelModel, load_profile
 from sim.memory import DeviceMemory
 from sim.open_card import SimCardConfig, built_with, device_class, open_on
 from sim.rtl.build import Progress, Source, build_library, card_source
@@ -18,7 +19,7 @@ from sim.rtl.fit import check_fits
 from sim.rtl.kernel import RtlKernel
 from sim.rtl.model import Reach, RtlModel
 from sim.rtl.parameters import MemoryTiming, RtlBuild
-from sim.rtl.timing import ideal_timing
+from sim.rtl.timing import dram_timing
 
 BACKEND: Final = "rtl"
 HUNG_S: Final = 1.0
@@ -29,9 +30,9 @@ HUNG_S: Final = 1.0
 class RtlCardConfig:
     """As SimCardConfig, and the build. ``cache_dir``: where built libraries are kept.
 
-    ``ports``, ``lanes`` None: 4 and 2, as far as the card has so many. ``build``: every other
-    parameter; its ports, port_bytes and lanes are overridden. ``timing`` None: ideal memory with
-    the card's latency. ``watch`` is told the model once it runs: for traces.
+    ``build`` None: the card's own (fpga/vivado/builds.toml), with sizes that hold SmolLM2-135M.
+    ``ports``, ``lanes`` override it; its port_bytes are the card's. ``timing`` None: the card's
+    own memory. ``watch`` is told the model once it runs: for traces.
     """
 
     device: str = "u55c"
@@ -43,7 +44,7 @@ class RtlCardConfig:
     window: int = 0
     ports: int | None = None
     lanes: int | None = None
-    build: RtlBuild = field(default_factory=RtlBuild)
+    build: RtlBuild | None = None
     timing: MemoryTiming | None = None
     watch: Callable[[RtlModel], None] | None = None
 
@@ -68,7 +69,7 @@ def open_rtl_card(cfg: RtlCardConfig) -> DraftCard:
         cfg.cache_dir,
         cfg.progress,
     )
-    timing = cfg.timing or ideal_timing(profile)
+    timing = cfg.timing or dram_timing(profile, ports=build.ports)
 
     def make_kernel(loaded: SimBitstream, _: CardProfile, memory: DeviceMemory) -> RtlKernel:
         model = RtlModel(library, memory.data, reach(loaded, memory), timing)
@@ -90,14 +91,41 @@ def open_rtl_card(cfg: RtlCardConfig) -> DraftCard:
 
 
 def build_for(profile: CardProfile, cfg: RtlCardConfig) -> RtlBuild:
-    """The build's parameters on this card; ConfigError for more ports than it has."""
+    """The build's parameters on this card; ConfigError for more ports than it has, or for a card
+    that nothing is built for."""
+    if profile.cost_model_only:
+        raise ConfigError(
+            f"card_device = {profile.name}: a cost model only, no RTL is built for it: "
+            f"{profile.cost_model_only}. Use u55c, or --card sim."
+        )
+    base = cfg.build or card_build(profile.kernel)
     kernel = built_with(
         profile,
-        ports=cfg.ports or min(cfg.build.ports, profile.kernel.ports),
-        lanes=cfg.lanes or min(cfg.build.lanes, profile.kernel.max_lanes),
+        ports=cfg.ports or min(base.ports, profile.kernel.ports),
+        lanes=cfg.lanes or base.lanes,
     ).kernel
+    arrays = base.arrays if base.arrays >= kernel.max_lanes else 0
     return replace(
-        cfg.build, ports=kernel.ports, lanes=kernel.max_lanes, port_bytes=kernel.port_beat_bytes
+        base,
+        ports=kernel.ports,
+        lanes=kernel.max_lanes,
+        arrays=arrays,
+        port_bytes=kernel.port_beat_bytes,
+    )
+
+
+def card_build(kernel: KernelModel) -> RtlBuild:
+    """What cycles depend on as on the card, sizes as by default."""
+    return RtlBuild(
+        ports=kernel.ports,
+        port_bytes=kernel.port_beat_bytes,
+        lanes=kernel.max_lanes,
+        arrays=kernel.arrays,
+        array_bytes=kernel.array_bytes,
+        attn_heads=kernel.attention_heads,
+        attn_bytes=kernel.attention_bytes,
+        fifo_beats=kernel.fifo_beats,
+        slr_stages=kernel.slr_stages,
     )
 
 

@@ -24,10 +24,12 @@ def ideal_timing(profile: CardProfile) -> MemoryTiming:
 
 
 def dram_timing(profile: CardProfile, *, ports: int) -> MemoryTiming:
-    """Banks, rows, refresh and peak rate of the card's memory.
+    """Banks, rows, refresh and rate of the card's memory.
 
     Ports have a channel each as far as the card has memories, so HBM ports do not disturb each
-    other and DDR ports share one. ConfigError for a constant without source.
+    other and DDR ports share one. A transfer is as much slower than at peak rate as it takes for
+    a long read to sustain the card's ``ceiling``, refresh included: what measurements of real
+    memories lose beyond that. ConfigError for a constant without source.
     """
     dram = _dram(profile.memory.kind)
 
@@ -36,12 +38,15 @@ def dram_timing(profile: CardProfile, *, ports: int) -> MemoryTiming:
 
     channels = min(profile.memory.banks, ports)
     channel_bytes_per_s = profile.memory.peak_bytes_per_s / profile.memory.banks
+    access_ns = ACCESS_BYTES / channel_bytes_per_s * 1e9
+    # An access that has begun when refresh is due is let through.
+    open_share = 1 - (dram["refresh_ns"] - access_ns) / dram["refresh_interval_ns"]
     return MemoryTiming(
         is_banked=True,
         channels=channels,
         latency_cycles=profile.memory.latency_cycles,
         units_per_cycle=UNITS_PER_CYCLE,
-        access_units=units(ACCESS_BYTES / channel_bytes_per_s * 1e9),
+        access_units=units(access_ns * max(1.0, open_share / profile.memory.ceiling)),
         banks=int(dram["banks"]),
         row_bytes=int(dram["row_bytes"]),
         row_miss_units=units(dram["close_ns"] + dram["open_ns"]),

@@ -1,6 +1,7 @@
 """What ports.CardDriver promises, for every way to have a card. pynq is the real one.
 
-A person with a board runs it with `HETERO_TEST_CARD=X.bit pytest -m card tests/contract`.
+A person with a board runs it with `HETERO_TEST_CARD=X.bit pytest -m card`, or X.xclbin for an Alveo
+card: docs/real-cards.md.
 """
 
 import os
@@ -36,16 +37,20 @@ def open_sim(device, artefact_path, **changes):
 
 def open_board(artefact_path):
     from fpga.driver.driver import DriverConfig
+    from fpga.driver.open_alveo import AlveoConfig, open_alveo_card
     from fpga.driver.open_board import BoardConfig, open_pynq_card
 
     bitfile = Path(os.environ["HETERO_TEST_CARD"])
     config = DriverConfig(num_slots=SLOTS, max_context_tokens=CONTEXT)
-    return open_pynq_card(BoardConfig(bitfile=bitfile, artefact_path=artefact_path, driver=config))
+    values = dict(bitfile=bitfile, artefact_path=artefact_path, driver=config)
+    if bitfile.suffix == ".xclbin":
+        return open_alveo_card(AlveoConfig(**values))
+    return open_pynq_card(BoardConfig(**values))
 
 
 CARDS = [
     pytest.param(lambda path: open_sim("u55c", path), id="sim-u55c"),
-    pytest.param(lambda path: open_sim("kv260", path), id="sim-kv260"),
+    pytest.param(lambda path: open_sim("zcu104", path), id="sim-zcu104"),
     pytest.param(open_board, id="card", marks=pytest.mark.card),
 ]
 

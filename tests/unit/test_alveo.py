@@ -16,6 +16,7 @@ from fpga.program.build import build_artefact
 from fpga.regmap import registers
 from hetero.core.errors import CardError, CardTimeoutError
 from hetero.core.types import LaneWork
+from sim.calib.profile import load_profile
 
 SLOTS, CONTEXT = 3, 64
 
@@ -82,7 +83,7 @@ def test_drafts_are_the_golden_models(open_card, artefact_path):
 def test_buffers_are_given_back(open_card):
     xrt = FakeXrt()
     card = open_card(xrt)
-    assert xrt.live_buffers == 3 + 2 * 32
+    assert xrt.live_buffers == 3 + 2 * load_profile("u55c").kernel.ports
     card.close()
     del card
     gc.collect()

@@ -314,7 +314,7 @@ def test_weights_that_the_host_changes_are_read_again(bench):
 def test_closing_frees_every_buffer(bench):
     device = bench.device()
     card = bench.open(device)
-    assert device.card_memory.num_blocks == 3 + 2 * 32
+    assert device.card_memory.num_blocks == 3 + 2 * device.profile.kernel.ports
     card.close()
     assert device.card_memory.num_blocks == 0
     assert device.card_memory.used_bytes == 0

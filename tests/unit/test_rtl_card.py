@@ -63,9 +63,23 @@ def test_a_draft_that_fits_is_taken():
 
 
 def test_ports_and_lanes_are_the_cards_unless_told():
-    assert (build_for(PROFILE, config()).ports, build_for(PROFILE, config()).lanes) == (4, 2)
+    kernel = PROFILE.kernel
+    build = build_for(PROFILE, config())
+    assert (build.ports, build.lanes) == (kernel.ports, kernel.max_lanes)
+    assert (build.fifo_beats, build.slr_stages) == (kernel.fifo_beats, kernel.slr_stages)
     assert build_for(PROFILE, config(ports=1, lanes=1)).ports == 1
-    assert build_for(load_profile("kv260"), config()).port_bytes == 16
+    small = build_for(load_profile("kv260"), config())
+    assert (small.port_bytes, small.array_bytes, small.attn_bytes) == (16, 16, 16)
+
+
+def test_a_build_of_ones_own_keeps_what_was_chosen():
+    build = build_for(PROFILE, config(build=RtlBuild(ports=2, fifo_beats=256), lanes=4))
+    assert (build.ports, build.lanes, build.fifo_beats) == (2, 4, 256)
+
+
+def test_nothing_is_built_for_a_card_that_is_a_cost_model():
+    with pytest.raises(ConfigError, match=r"card_device = v80: a cost model only.*Versal"):
+        build_for(load_profile("v80"), config())
 
 
 def test_arrays_are_as_few_as_there_may_be_unless_told():
@@ -106,14 +120,16 @@ def test_the_bitstream_says_what_was_built():
     assert other.build_hash != bitstream.build_hash
 
 
-@pytest.mark.parametrize(
-    "card, channels, access_cycles",
-    [("u55c", 4, 64 / 14.375e9 * 240e6), ("kv260", 1, 64 / 19.2e9 * 300e6)],
-)
-def test_dram_has_the_cards_rate_and_channels(card, channels, access_cycles):
-    timing = dram_timing(load_profile(card), ports=4)
+@pytest.mark.parametrize("card, channels", [("u55c", 4), ("kv260", 1), ("u250", 4)])
+def test_dram_sustains_the_cards_ceiling_and_no_more(card, channels):
+    profile = load_profile(card)
+    timing = dram_timing(profile, ports=4)
     assert timing.channels == channels
-    assert timing.access_units / timing.units_per_cycle == pytest.approx(access_cycles, abs=0.001)
+    open_share = 1 - timing.refresh_units / timing.refresh_interval_units
+    bytes_per_cycle = 64 * timing.units_per_cycle / timing.access_units * open_share
+    sustained = bytes_per_cycle * profile.kernel.clock_hz * profile.memory.banks
+    reachable = profile.memory.peak_bytes_per_s * profile.memory.ceiling
+    assert sustained == pytest.approx(reachable, rel=0.003)
     assert 0 < timing.refresh_units < timing.refresh_interval_units
 
 
