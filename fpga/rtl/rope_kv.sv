@@ -62,9 +62,13 @@ module rope_kv #(
     logic [MAX_HEAD_DIM*16-1:0] row;
     logic [2:0] row_beat, row_left;
     assign row_ready = row_left != 3'd0;
+    // Each beat by its own place: a part select at a variable place becomes a shifter of the row.
+    for (genvar b = 0; b < MAX_HEAD_DIM / 32; b++) begin : g_row
+        always_ff @(posedge clk)
+            if (row_valid && row_ready && row_beat == 3'(b)) row[b*512 +: 512] <= row_data;
+    end
     always_ff @(posedge clk) begin
         if (row_valid && row_ready) begin
-            row[row_beat*512 +: 512] <= row_data;
             row_beat <= row_beat + 3'd1;
             row_left <= row_left - 3'd1;
         end
