@@ -29,9 +29,16 @@ lint: setup  ## Lint, format check, types, import contracts
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 	$(BIN)/python scripts/gen_protos.py --check
 	$(BIN)/python -m fpga.rtl.generate --check
+	$(BIN)/python scripts/gen_settings.py --check
 
 protos: setup  ## Regenerate hetero/rpc from proto/
 	$(BIN)/python scripts/gen_protos.py
+
+settings: setup  ## Regenerate docs/settings.md from the commands' options
+	$(BIN)/python scripts/gen_settings.py
+
+rtl-generate: setup  ## Regenerate what fpga/rtl includes from Python
+	$(BIN)/python -m fpga.rtl.generate
 
 check: lint  ## Lint and the fast tests
 	$(BIN)/pytest tests/unit tests/golden
@@ -60,4 +67,4 @@ extras: setup  ## Install each extra alone in its own environment and use it
 serve: model  ## The inference service on loopback with the default pair
 	$(HETERO) serve --http 127.0.0.1:8000 --grpc 127.0.0.1:50051
 
-.PHONY: help setup model lint protos check test demo exactness extras serve rtl-lint rtl-test rtl-sweep
+.PHONY: help setup model lint protos settings rtl-generate check test demo exactness extras serve rtl-lint rtl-test rtl-sweep
