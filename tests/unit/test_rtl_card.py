@@ -31,9 +31,9 @@ def config(**changes) -> RtlCardConfig:
     )
 
 
-def draft(*, width=64, heads=4, instructions=2, vector_words=512):
+def draft(*, width=64, heads=4, instructions=2, vector_words=512, head_dim=64):
     attention = isa.Attention(
-        layer=0, num_heads=heads, num_kv_heads=2, head_dim=64, out_vec=0, out_frac=16
+        layer=0, num_heads=heads, num_kv_heads=2, head_dim=head_dim, out_vec=0, out_frac=16
     )
     quant = isa.Quant(in_vec=0, width=width, in_frac=16)
     return SimpleNamespace(
@@ -56,6 +56,19 @@ def draft(*, width=64, heads=4, instructions=2, vector_words=512):
 def test_a_draft_that_does_not_fit_is_refused_by_name(draft_fields, context, words):
     with pytest.raises(ConfigError, match=f"drafts/big: .*{words}"):
         check_fits(draft(**draft_fields), RtlBuild(), context_tokens=context)
+
+
+@pytest.mark.parametrize("head_dim", [16, 48, 96])
+def test_a_head_dimension_that_no_unit_takes_is_refused(head_dim):
+    with pytest.raises(ConfigError, match=f"dimension is {head_dim}, the RTL takes 32, 64, 128"):
+        check_fits(draft(head_dim=head_dim), RtlBuild(), context_tokens=64)
+
+
+def test_more_scales_than_a_port_counts_are_refused():
+    build = RtlBuild(ports=1, max_positions=1 << 20)
+    check_fits(draft(), build, context_tokens=(1 << 19) - 1)
+    with pytest.raises(ConfigError, match="1048576 scales a port, the RTL counts to 1048575"):
+        check_fits(draft(), build, context_tokens=1 << 19)
 
 
 def test_a_draft_that_fits_is_taken():
