@@ -96,7 +96,7 @@ class Subject:
             if only_fitted and not fitted:
                 continue
             commands = [lane_command(lane) for lane in start.work()]
-            report = model.start(commands, drafted=getattr(measured, "drafted", None))
+            report = model.start(commands, drafted=measured.drafted, at_cycle=measured.at_cycle)
             real = np.array(measured.passes, dtype=np.int64)
             assert real.shape == report.spent.shape, "the model's passes are not the RTL's"
             passes = zip(report.spent.sum(axis=1).tolist(), real.sum(axis=1).tolist(), strict=True)

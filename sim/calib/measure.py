@@ -30,7 +30,7 @@ TIMED_STARTS: Final = 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """One start on the RTL. ``passes``: cycles of each instruction in each pass. ``drafted``: the
-    tokens of each lane.
+    tokens of each lane. ``at_cycle``: the card's cycle in which it began.
 
     ``rtl_s``, ``functional_s``: how long this host took for it, on the RTL and on the functional
     simulator; 0 where that was not measured.
@@ -39,6 +39,7 @@ class Measured:
     cycles: int
     passes: tuple[tuple[int, ...], ...]
     drafted: tuple[tuple[int, ...], ...]
+    at_cycle: int
     rtl_s: float = field(default=0.0, compare=False)
     functional_s: float = field(default=0.0, compare=False)
 
@@ -83,12 +84,15 @@ def measure(case: Case, cache_dir: Path, progress: Progress) -> list[Measured]:
         for number, start in enumerate(case.starts):
             rtl_s = _timed(card, start) if number < TIMED_STARTS else 0.0
             models[-1].start_trace(MAX_TRACE_CYCLES)
+            before = models[-1].cycle
             run = card.run(start.work())
+            trace = models[-1].end_trace()
             measured.append(
                 Measured(
                     cycles=run.usage.cycles,
-                    passes=cycles_by_pass(models[-1].end_trace(), num_ops),
+                    passes=cycles_by_pass(trace, num_ops),
                     drafted=tuple(lane.token_ids for lane in run.lanes),
+                    at_cycle=before + int(np.argmax(trace[:, 0] >> IN_START_BIT & 1)),
                     rtl_s=rtl_s,
                     functional_s=functional_s[number],
                 )

@@ -40,7 +40,12 @@ def load_record(path: Path = MEASURED_FILE) -> Record:
         rtl_sha256=document["rtl_sha256"],
         measured={
             name: [
-                Measured(cycles=start[0], drafted=_tuples(start[1]), passes=_tuples(start[2:]))
+                Measured(
+                    cycles=start[0],
+                    at_cycle=start[1],
+                    drafted=_tuples(start[2]),
+                    passes=_tuples(start[3:]),
+                )
                 for start in case
             ]
             for name, case in document["cases"].items()
@@ -53,12 +58,13 @@ def _tuples(rows: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
 
 
 def save_record(record: Record, path: Path = MEASURED_FILE) -> None:
-    """A line a start, so that a change shows what changed: its cycles, each lane's tokens, then
-    the cycles of each pass's instructions."""
+    """A line a start, so that a change shows what changed: its cycles, when it began, each
+    lane's tokens, then the cycles of each pass's instructions."""
     cases = []
     for name, starts in record.measured.items():
         lines = [
-            json.dumps([m.cycles, m.drafted, *m.passes], separators=(",", ":")) for m in starts
+            json.dumps([m.cycles, m.at_cycle, m.drafted, *m.passes], separators=(",", ":"))
+            for m in starts
         ]
         cases.append(f'"{name}": [\n' + ",\n".join(lines) + "]")
     head = f'{{"rtl_sha256": "{record.rtl_sha256}",\n"cases": {{\n'

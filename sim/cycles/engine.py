@@ -17,6 +17,7 @@ from sim.cycles.stream import (
     READERS,
     RING,
     UNKNOWN,
+    WRITES_AHEAD,
     WRITTEN,
     Clock,
     Int,
@@ -90,6 +91,7 @@ def run(
         np.zeros((ports, BURSTS_AHEAD), np.int64),
         np.full((sides, items.shape[0]), UNKNOWN),
         np.full((sides, items.shape[0] + 1), UNKNOWN),
+        np.zeros((ports, WRITES_AHEAD, 2), np.int64),
         np.zeros(passes * ropes + 1, np.int64),
         np.full(passes + 1, UNKNOWN),
         base,
@@ -157,7 +159,7 @@ def run_pass(
             now = max(end, sorted_in(shape, k, now, end, op)) + k.head if kind == HEAD else end
         elif kind == ROPE_KV:
             now = rope(shape, k, now, op, count, row_taken)
-            written = write_back(clock, items, shape, k, now, op, count)
+            written = write_back(clock, shape, k, now, op, rows, active)
             clock.written[clock.at[WRITTEN]] = written
             clock.at[WRITTEN] += 1
         elif kind == ATTENTION:

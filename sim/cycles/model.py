@@ -86,8 +86,10 @@ class CycleModel:
         drafted: Drafted | None = None,
         window: int = 0,
         loads_program: bool = False,
+        at_cycle: int = 0,
     ) -> CycleReport:
-        """One start with these lanes; ``loads_program``: the card does not hold it yet.
+        """One start with these lanes; ``loads_program``: the card does not hold it yet;
+        ``at_cycle``: when it begins, which only refresh cares for.
 
         ``drafted``: the tokens that each lane drafts. Only one thing depends on a value: the port
         that a token's embedding row lies on. None: as if tokens were spread evenly.
@@ -96,7 +98,7 @@ class CycleModel:
         layout = lay_out(lanes, shape.lanes, window, drafted)
         num_passes, num_ops = layout.rows.shape[0], len(self._program)
         tokens = sum(len(lane.token_ids) for lane in lanes)
-        begin = k.start + latency + tokens + len(lanes)
+        begin = at_cycle + k.start + latency + tokens + len(lanes)
         if loads_program:
             begin += k.program + 2 * latency + num_ops
         bound = num_passes * num_ops * (6 * shape.lanes + 1)
@@ -118,7 +120,7 @@ class CycleModel:
             spent,
         )
         return CycleReport(
-            cycles=int(end) + k.end + latency + shape.ports,
+            cycles=int(end) - at_cycle + k.end + latency + shape.ports,
             bytes_read=int(beats) * shape.ports * BEAT_BYTES,
             passes=num_passes,
             by_instruction=self._by_kind(spent.sum(axis=0).tolist()),

@@ -28,13 +28,14 @@ def lay_out(
     """All passes. Rows that are not there see nothing; ``drafted`` None: not known."""
     passes = card_passes(lanes, width)
     layout = Layout(
-        np.zeros((len(passes), width, 4), dtype=np.int64),
+        np.zeros((len(passes), width, 5), dtype=np.int64),
         np.zeros((len(passes), width, 5), dtype=np.int64),
     )
     for number, rows in enumerate(passes):
         _fill(layout, number, rows, lanes, window)
         for index, row in enumerate(rows):
-            layout.rows[number, index, R_TOKEN] = _token(row, lanes, drafted)
+            token = _token(row, lanes, drafted)
+            layout.rows[number, index, R_TOKEN:] = (token, row.position)
     return layout
 
 

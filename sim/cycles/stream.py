@@ -32,6 +32,7 @@ MASK: Final = RING - 1
 BEAT_BYTES: Final = 64
 BURSTS_AHEAD: Final = 64
 TAGS_AHEAD: Final = 62
+WRITES_AHEAD: Final = 512
 PASSES_AHEAD: Final = 3
 NEVER: Final = 1 << 60
 UNKNOWN: Final = -1
@@ -72,6 +73,7 @@ class Clock(NamedTuple):
     returned: I64  # [reader, BURSTS_AHEAD] when a burst's last beat came
     planned: I64  # [side, item] when its command left the planner for port 0, for the others
     current: I64  # [side, item] when the channel came to it
+    writes: I64  # [reader, WRITES_AHEAD, (time, address)] KV writes on their way
     written: I64  # [rope] when the KV of that ROPE_KV is in memory
     popped: I64  # [pass] when the sequencer took it, UNKNOWN before
     base: I64  # [region, sharing port] byte addresses of weights and KV
@@ -82,10 +84,11 @@ TAKEN, READY, WRITTEN, FRONT, FREE_AT, READERS = range(6)
 """Indexes of ``Clock.at``: beats taken and there, ROPE_KVs in memory, item at the channel, when the
 beat before it was taken, readers in use."""
 
-ITEM, OFFSET, ISSUED, LAST_AR, BUS, BURSTS, ROOM_ITEM = range(7)
+ITEM, OFFSET, ISSUED, LAST_AR, BUS, BURSTS, ROOM_ITEM, SENT, WRITES = range(9)
 """Columns of ``Clock.reader``: item and beat in it, beats asked for, last AR, last busy R cycle,
-bursts asked for, item that last made room in the FIFO."""
-COUNTERS: Final = 7
+bursts asked for, item that last made room in the FIFO, KV writes that memory has seen, all of
+them."""
+COUNTERS: Final = 9
 
 I_BEATS, I_PASS, I_COST, I_FENCE, I_FREE, I_START = range(6)
 """Columns of ``items``: beats, pass, cycles of the planner, ROPE_KVs to wait for, whether ports but
@@ -133,7 +136,24 @@ def ask(clock: Clock, reader: Int, port: Int, base: Int, time: Int) -> Int:
     is_kv = base >= KV_BASE
     beat = base - KV_BASE if is_kv else base
     address = clock.base[int(is_kv), port] + BEAT_BYTES * beat
+    at = clock.reader[reader]
+    while at[SENT] < at[WRITES]:
+        sent, place = clock.writes[reader, at[SENT] % WRITES_AHEAD]
+        if sent > time:
+            break
+        serve(clock.memory, reader, place, 1, sent)
+        at[SENT] += 1
     return serve(clock.memory, reader, address, 0, time)
+
+
+@compiled
+def write(clock: Clock, reader: Int, address: Int, time: Int) -> None:
+    """A KV write that will be sent at ``time``: memory sees it when it is its turn."""
+    at = clock.reader[reader]
+    clock.writes[reader, at[WRITES] % WRITES_AHEAD] = (time, address)
+    at[WRITES] += 1
+    if at[WRITES] - at[SENT] > WRITES_AHEAD:
+        at[SENT] += 1
 
 
 @compiled
@@ -301,6 +321,7 @@ def copy_reader(clock: Clock, source: Int, target: Int) -> None:
     clock.kind[target] = clock.kind[source]
     for table in (clock.reader, clock.returned, clock.arrived):
         table[target] = table[source]
+    clock.writes[target] = clock.writes[source]
     if memory.is_banked:
         for banks in (memory.row, memory.opened, memory.busy_until):
             banks[target] = banks[source]

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from sim.calib.profile import Constants
-from sim.cycles.dram import serve
 from sim.cycles.stream import (
+    BEAT_BYTES,
     FREE_AT,
     FRONT,
     I64,
@@ -27,7 +27,7 @@ from sim.cycles.stream import (
     one,
     pull,
     reader_of,
-    refill,
+    write,
 )
 from sim.functional.integers import compiled
 
@@ -41,9 +41,9 @@ RING_HEADS: Final = 8
 EMBED, NORM, QUANT, MATMUL, ROPE_KV, ATTENTION, SILU, HEAD, DRAW, ROPE_ROW = range(1, 11)
 """Kinds of instruction: column 0 of ``ops``."""
 
-R_VISIBLE, R_GROUP, R_SAMPLED, R_TOKEN = range(4)
+R_VISIBLE, R_GROUP, R_SAMPLED, R_TOKEN, R_POSITION = range(5)
 """Columns of ``rows``: rows of the pass that it sees, its group, whether its successor is drawn,
-its token (-1: not known)."""
+its token (-1: not known), its position."""
 
 G_LO, G_PREFIX, G_END, G_SLOT, G_TAIL = range(5)
 """Columns of ``groups``: a command lane's positions in memory, where its tail begins, the slots of
@@ -267,25 +267,54 @@ def vector(op: I64, shape: Shape, k: Constants) -> Int:
 
 
 @compiled
+def room_in_ring(taken: I64, head: Int, k: Constants) -> Int:
+    """When a head finds a place in the ring of eight, in quarter cycles."""
+    return taken[head - RING_HEADS] + 4 * k.rope_ring if head >= RING_HEADS else 0
+
+
+@compiled
 def rope(shape: Shape, k: Constants, start: Int, op: I64, rows: Int, row_taken: Int) -> Int:
-    """ROPE_KV: when it is done; its keys and values are then on their way to memory."""
+    """ROPE_KV: when it is done; its keys and values are then on their way to memory.
+
+    A lane's heads go through a ring one after the other; keys and values of all lanes are taken
+    one a cycle, those of the lowest lane first. Times are those at which a head enters, or would
+    have entered to be taken when it was.
+    """
     heads, kv_heads, head_dim = op[2], op[3], op[4]
     groups = head_dim // min(16, 4 * shape.ports)
-    emitted = np.zeros(RING_HEADS, np.int64)  # quarter cycles
-    time = 4 * max(start + heads // kv_heads, row_taken)
-    for head in range(heads + 2 * kv_heads):
-        if head >= RING_HEADS:
-            time = max(time, emitted[head % RING_HEADS] + 4 * k.rope_ring)
-        emitted[head % RING_HEADS] = time
-        # A word of vector memory comes in four cycles of five; up to 4 ports it is one group.
-        cycles = 5 * groups if shape.ports <= 4 else 4 * groups
-        time += max(cycles, 4 * rows) if head >= heads else cycles
-    return (time + 3) // 4 + groups + k.rope
+    # A word of vector memory comes in four cycles of five; up to 4 ports it is one group.
+    cycles = 5 * groups if shape.ports <= 4 else 4 * groups
+    total = heads + 2 * kv_heads
+    taken = np.zeros((rows, total), np.int64)  # quarter cycles
+    begin = 4 * max(start + heads // kv_heads, row_taken)
+    for head in range(heads):
+        time = begin if head == 0 else taken[0, head - 1] + cycles
+        taken[:, head] = max(time, room_in_ring(taken[0], head, k))
+    entered = np.full(rows, taken[0, heads - 1] + cycles)
+    following = np.full(rows, heads)  # head of each lane that is to be taken next
+    now, left = np.int64(0), rows * 2 * kv_heads
+    while left > 0:
+        first, chosen = NEVER, 0
+        for row in range(rows):
+            head = following[row]
+            if head == total:
+                continue
+            time = max(now, entered[row], room_in_ring(taken[row], head, k))
+            if time < first:
+                first, chosen = time, row
+        head = following[chosen]
+        entered[chosen] = max(entered[chosen], room_in_ring(taken[chosen], head, k)) + cycles
+        taken[chosen, head] = first
+        following[chosen] += 1
+        now = first + 4
+        left -= 1
+    last: Int = taken[:, total - 1].max()
+    return (last + cycles + 3) // 4 + groups + k.rope
 
 
 @compiled
 def write_back(
-    clock: Clock, items: I64, shape: Shape, k: Constants, start: Int, op: I64, rows: Int
+    clock: Clock, shape: Shape, k: Constants, start: Int, op: I64, rows: I64, active: I64
 ) -> Int:
     """When keys and values of a ROPE_KV that is done at ``start`` are in memory.
 
@@ -294,14 +323,14 @@ def write_back(
     kv_heads, head_dim = op[3], op[4]
     requests = kv_heads * (5 if head_dim == 128 else 3)
     time = start + k.write_begin
-    written = time + clock.memory.latency_cycles
-    for row in range(rows):
+    for row in range(rows.shape[0]):
+        if not active[row]:
+            continue
         time += k.write_row
         if clock.memory.is_banked:
-            reader = reader_of(clock, shape, row % shape.ports)
-            refill(clock, items, shape, k, reader, time, NEVER)
+            reader = reader_of(clock, shape, rows[row, R_POSITION] % shape.ports)
             for request in range(requests):
-                sent = time + request * k.write_record
-                written = serve(clock.memory, reader, clock.base[1, 0] + 64 * request, 1, sent)
+                place = clock.base[1, 0] + BEAT_BYTES * request
+                write(clock, reader, place, time + request * k.write_record)
         time += requests * k.write_record
-    return max(written, time + clock.memory.latency_cycles) + k.write_end
+    return time + clock.memory.latency_cycles + k.write_end
