@@ -242,7 +242,7 @@ class DraftCard:
 
     def _usage(self, cycles: int) -> CardUsage:
         on_card_s = cycles / self._build.clock_hz
-        return CardUsage(cycles, on_card_s + self._identity.start_overhead_s)
+        return CardUsage(cycles, on_card_s, self._identity.start_overhead_s)
 
 
 def find_kernel(overlay: Any) -> str:

@@ -84,13 +84,14 @@ class Demo:
         step_s, plain_step_s = drafted.verify_step_s, plain.verify_step_s
         if card is None or length is None or step_s is None or plain_step_s is None:
             return "No token was drafted, so there is nothing to compare."
-        card_s = drafted.outcome.finish.card.modelled_s / stats.num_spec_steps
+        card_s = drafted.outcome.finish.card.total_s / stats.num_spec_steps
         return (
             "The draft is the target's own weights in int4: real weights, there to prove the "
             "machinery. It is not there to be faster on a laptop, where the same processor "
             "simulates the card: that is most of the wait for drafts above.\n"
             f"By the card's model, a real {card.device} would add {seconds(card_s)} to each "
-            f"verify step of {seconds(step_s)} and bring {number(length)} tokens a round: "
+            f"verify step of {seconds(step_s)}, its host's part included, and bring "
+            f"{number(length)} tokens a round: "
             f"{length / (step_s + card_s):.1f} tokens/s on this target, plain "
             f"{1 / plain_step_s:.1f}. (Derived: verify steps as measured here, card time as "
             "simulated, no time for the wire.)\n"
@@ -98,10 +99,10 @@ class Demo:
 
 
 def card_token_s(decoding: Decoding) -> float | None:
-    """Virtual card time per drafted token, the card's reading of the prompt included."""
+    """Virtual time of card and host per drafted token, reading the prompt included."""
     finish = decoding.outcome.finish
     drafted = finish.speculation.num_draft_tokens
-    return finish.card.modelled_s / drafted if drafted else None
+    return finish.card.total_s / drafted if drafted else None
 
 
 def _comparison(drafted: Decoding, plain: Decoding, *, equal: bool) -> Table:

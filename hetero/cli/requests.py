@@ -113,13 +113,15 @@ def speculation_json(stats: SpeculationStats, num_drafts: int) -> dict[str, Any]
 
 
 def card_json(card: CardInfo | None, usage: CardUsage) -> dict[str, Any]:
-    """The card and its virtual time; all null where no card drafts."""
+    """The card, its virtual time, and its host's apart; all null where no card drafts."""
     if card is None:
-        return dict.fromkeys(("simulated", "device", "backend", "cycles", "modelled_s"))
+        names = ("simulated", "device", "backend", "cycles", "modelled_s", "host_s")
+        return dict.fromkeys(names)
     return {
         "simulated": card.simulated,
         "device": card.device,
         "backend": card.backend,
         "cycles": usage.cycles,
         "modelled_s": usage.modelled_s,
+        "host_s": usage.host_s,
     }

@@ -44,6 +44,10 @@ def outcome_rows(
     if card is not None:
         kind = "simulated: virtual time of the modelled card" if card.simulated else "measured"
         rows.append((f"card {card.device} ({kind})", seconds(finish.card.modelled_s)))
+        if card.simulated:
+            rows.append(
+                ("its host's starts, syncs and waits (modelled)", seconds(finish.card.host_s))
+            )
     if finish.fallbacks:
         reasons = ", ".join(f"{reason} {count}" for reason, count in finish.fallbacks.items())
         rows.append(("rounds without the drafts asked for", reasons))

@@ -89,13 +89,28 @@ class DraftBatch:
 
 @dataclass(frozen=True, slots=True)
 class CardUsage:
-    """Card work behind some drafts. ``modelled_s`` is virtual time when ``simulated``."""
+    """Card work behind some drafts.
+
+    ``modelled_s``: the card's own time, cycles over its clock; virtual when simulated. ``host_s``:
+    what starting it, synchronising and waiting would cost a host, modelled; 0 for a real card,
+    whose host spends that time.
+    """
 
     cycles: int = 0
     modelled_s: float = 0.0
+    host_s: float = 0.0
 
     def __add__(self, other: "CardUsage") -> "CardUsage":
-        return CardUsage(self.cycles + other.cycles, self.modelled_s + other.modelled_s)
+        return CardUsage(
+            self.cycles + other.cycles,
+            self.modelled_s + other.modelled_s,
+            self.host_s + other.host_s,
+        )
+
+    @property
+    def total_s(self) -> float:
+        """What whoever waits for the drafts would wait."""
+        return self.modelled_s + self.host_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,7 @@ def _encode_draft(draft: DraftReply) -> pb.Draft:
         usage=pb.CardUsage(
             cycles=draft.usage.cycles,
             modelled_s=draft.usage.modelled_s,
+            host_s=draft.usage.host_s,
             simulated=draft.simulated,
         ),
         valid_tokens=draft.valid_tokens,
@@ -233,13 +234,14 @@ def _decode_draft(draft: pb.Draft, limits: FrameLimits) -> DraftReply:
     usage = draft.usage
     # NaN fails both comparisons.
     expect(0.0 <= usage.modelled_s <= MAX_DRAFT_MODELLED_S, "draft usage modelled_s")
+    expect(0.0 <= usage.host_s <= MAX_DRAFT_MODELLED_S, "draft usage host_s")
     expect(usage.cycles <= MAX_DRAFT_CYCLES, "draft usage cycles")
     return DraftReply(
         sequence_id=draft.sequence_id,
         epoch=draft.epoch,
         base_len=draft.base_len,
         nodes=nodes,
-        usage=CardUsage(usage.cycles, usage.modelled_s),
+        usage=CardUsage(usage.cycles, usage.modelled_s, usage.host_s),
         simulated=usage.simulated,
         valid_tokens=draft.valid_tokens,
         predrafted_from=draft.predrafted_from,

@@ -227,6 +227,8 @@ def split_usage(usage: CardUsage, weights: Sequence[int]) -> list[CardUsage]:
     for weight in weights[:-1]:
         cycles = usage.cycles * weight // total
         taken += cycles
-        shares.append(CardUsage(cycles, usage.modelled_s * weight / total))
+        part = weight / total
+        shares.append(CardUsage(cycles, usage.modelled_s * part, usage.host_s * part))
     rest_s = usage.modelled_s - math.fsum(share.modelled_s for share in shares)
-    return [*shares, CardUsage(usage.cycles - taken, max(rest_s, 0.0))]
+    host_s = usage.host_s - math.fsum(share.host_s for share in shares)
+    return [*shares, CardUsage(usage.cycles - taken, max(rest_s, 0.0), max(host_s, 0.0))]

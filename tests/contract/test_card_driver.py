@@ -5,6 +5,7 @@ card: docs/real-cards.md.
 """
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from fpga.program.artefact import load_artefact
 from fpga.program.build import build_artefact
 from hetero.core.errors import ArtefactError, CardError, ConfigError, HeteroError
 from hetero.core.types import LaneWork
+from sim.calib.profile import load_profile
 
 SLOTS = 6
 CONTEXT = 160
@@ -168,6 +170,14 @@ def test_usage_is_of_this_start(card):
     short, long = card.run([work(drafts=1)]).usage, card.run([work(drafts=8)]).usage
     assert 0 < short.cycles < long.cycles
     assert 0 < short.modelled_s < long.modelled_s
+
+
+def test_host_time_of_a_start_is_apart_from_the_cards(artefact_path):
+    with closing(open_sim("u55c", artefact_path)) as card:
+        usage = card.run([work(drafts=1)]).usage
+    assert usage.modelled_s == usage.cycles / card.info.clock_hz
+    assert usage.host_s == pytest.approx(load_profile("u55c").host.seconds)
+    assert usage.total_s == usage.modelled_s + usage.host_s
 
 
 @pytest.mark.parametrize(

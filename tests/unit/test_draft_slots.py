@@ -90,10 +90,11 @@ def test_a_failed_card_holds_nothing():
 
 @given(st.integers(0, 2**40), st.lists(st.integers(1, 200), min_size=1, max_size=16))
 def test_shares_of_a_start_add_up(cycles, weights):
-    shares = split_usage(CardUsage(cycles, 0.125), weights)
+    shares = split_usage(CardUsage(cycles, 0.125, 0.5), weights)
     assert sum(share.cycles for share in shares) == cycles
     assert sum(share.modelled_s for share in shares) == pytest.approx(0.125)
-    assert all(share.cycles >= 0 and share.modelled_s >= 0 for share in shares)
+    assert sum(share.host_s for share in shares) == pytest.approx(0.5)
+    assert all(min(share.cycles, share.modelled_s, share.host_s) >= 0 for share in shares)
 
 
 # ---- planner ------------------------------------------------------------------------------------

@@ -1066,20 +1066,24 @@ class CardUsage(google.protobuf.message.Message):
     CYCLES_FIELD_NUMBER: builtins.int
     MODELLED_S_FIELD_NUMBER: builtins.int
     SIMULATED_FIELD_NUMBER: builtins.int
+    HOST_S_FIELD_NUMBER: builtins.int
     cycles: builtins.int
     """Kernel cycles."""
     modelled_s: builtins.float
     """The card's own time for them, in seconds: cycles / clock. Virtual when simulated."""
     simulated: builtins.bool
     """True when no hardware was involved."""
+    host_s: builtins.float
+    """Modelled host time of the starts: launching, synchronising, waiting. 0 where a host spends it."""
     def __init__(
         self,
         *,
         cycles: builtins.int = ...,
         modelled_s: builtins.float = ...,
         simulated: builtins.bool = ...,
+        host_s: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cycles", b"cycles", "modelled_s", b"modelled_s", "simulated", b"simulated"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cycles", b"cycles", "host_s", b"host_s", "modelled_s", b"modelled_s", "simulated", b"simulated"]) -> None: ...
 
 global___CardUsage = CardUsage
 
