@@ -113,19 +113,20 @@ module command_unit #(
             cmd_v_beats <= gr_data[`COMMAND_V_BEATS +: 32];
             cmd_window <= window >= 32'(MAX_POSITIONS) ? 20'd0 : window[19:0];
         end
-        if (comes_lane) begin
-            cmd_slot[into*16 +: 16] <= lane_slot[15:0];
-            cmd_tail_slot[into*16 +: 16] <= lane_tail[15:0];
-            cmd_prefix_len[into*20 +: 20] <= gr_data[`LANE_PREFIX_LEN +: 20];
-            cmd_start[into*20 +: 20] <= lane_start[19:0];
-            cmd_num_read[into*20 +: 20] <= lane_read[19:0];
-            cmd_num_draft[into*16 +: 16] <= lane_drafts[15:0];
-            cmd_output_index[into*32 +: 32] <= gr_data[`LANE_OUTPUT_INDEX +: 32];
-            cmd_seed[into*64 +: 64] <= gr_data[`LANE_SEED_LO +: 64];
-            cmd_choice[into*32 +: 32] <= gr_data[`LANE_CHOICE_INDEX +: 32];
-            cmd_inv_t[into*32 +: 32] <= gr_data[`LANE_INV_TEMPERATURE +: 32];
-            cmd_token_word[into*20 +: 20] <= lane_word[19:0];
-            cmd_ancestors[into*32 +: 32] <= gr_data[`LANE_ANCESTOR_MASK +: 32];
+        // By constant places: a part select at a variable place becomes a shifter.
+        for (int l = 0; l < LANES; l++) if (comes_lane && into == LANE_BITS'(l)) begin
+            cmd_slot[l*16 +: 16] <= lane_slot[15:0];
+            cmd_tail_slot[l*16 +: 16] <= lane_tail[15:0];
+            cmd_prefix_len[l*20 +: 20] <= gr_data[`LANE_PREFIX_LEN +: 20];
+            cmd_start[l*20 +: 20] <= lane_start[19:0];
+            cmd_num_read[l*20 +: 20] <= lane_read[19:0];
+            cmd_num_draft[l*16 +: 16] <= lane_drafts[15:0];
+            cmd_output_index[l*32 +: 32] <= gr_data[`LANE_OUTPUT_INDEX +: 32];
+            cmd_seed[l*64 +: 64] <= gr_data[`LANE_SEED_LO +: 64];
+            cmd_choice[l*32 +: 32] <= gr_data[`LANE_CHOICE_INDEX +: 32];
+            cmd_inv_t[l*32 +: 32] <= gr_data[`LANE_INV_TEMPERATURE +: 32];
+            cmd_token_word[l*20 +: 20] <= lane_word[19:0];
+            cmd_ancestors[l*32 +: 32] <= gr_data[`LANE_ANCESTOR_MASK +: 32];
         end
     end
 

@@ -190,9 +190,13 @@ module control_regs #(
         default: ;
       endcase
     end
-    if (to_weight)
-      weight_addr[32'(to_word)*32+:32] <= merged(weight_addr[32'(to_word)*32+:32], w_data, w_strobe);
-    if (to_kv) kv_addr[32'(to_word)*32+:32] <= merged(kv_addr[32'(to_word)*32+:32], w_data, w_strobe);
+    // By constant places: a part select at a variable place becomes a shifter.
+    for (int i = 0; i < 2 * PORTS; i++) begin
+      if (to_weight && to_word == 6'(i))
+        weight_addr[i*32+:32] <= merged(weight_addr[i*32+:32], w_data, w_strobe);
+      if (to_kv && to_word == 6'(i))
+        kv_addr[i*32+:32] <= merged(kv_addr[i*32+:32], w_data, w_strobe);
+    end
     if (rst) begin
       command_addr <= 64'd0;
       result_addr <= 64'd0;

@@ -51,7 +51,7 @@ module kv_unpack #(
     localparam [2:0] SCALE = 3'd3;
 
     // ------------------------------------------------------------------ scale phase
-    logic [511:0] scales [0:SCALE_BEATS-1];
+    (* ram_style = "ultra" *) logic [511:0] scales [0:SCALE_BEATS-1]; // block RAM is scarcer
     logic [BEAT_BITS-1:0] scale_beat;
     logic [SLOT_BITS-1:0] base0, base1; // slot of the first granule of each range
     logic second_range;

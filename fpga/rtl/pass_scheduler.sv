@@ -209,17 +209,20 @@ module pass_scheduler #(
             default: state <= S_IDLE;
         endcase
         if (row_valid) begin
-            rows[into] <= 1'b1;
-            sampled[into] <= state != S_FILL;
-            feedback[into] <= state == S_DRAFT;
-            row_lane[into*8 +: 8] <= lane;
-            position[into*20 +: 20] <= row_position;
-            mem_len[into*20 +: 20] <= first_position;
-            prefix_len[into*20 +: 20] <= lane_prefix;
-            slot[into*16 +: 16] <= cmd_slot[at*16 +: 16];
-            tail_slot[into*16 +: 16] <= cmd_tail_slot[at*16 +: 16];
-            token_word[into*20 +: 20] <= lane_tokens;
-            ancestors[into*32 +: 32] <= lane_ancestors;
+            // By constant places: a part select at a variable place becomes a shifter.
+            for (int l = 0; l < LANES; l++) if (into == LANE_BITS'(l)) begin
+                rows[l] <= 1'b1;
+                sampled[l] <= state != S_FILL;
+                feedback[l] <= state == S_DRAFT;
+                row_lane[l*8 +: 8] <= lane;
+                position[l*20 +: 20] <= row_position;
+                mem_len[l*20 +: 20] <= first_position;
+                prefix_len[l*20 +: 20] <= lane_prefix;
+                slot[l*16 +: 16] <= cmd_slot[at*16 +: 16];
+                tail_slot[l*16 +: 16] <= cmd_tail_slot[at*16 +: 16];
+                token_word[l*20 +: 20] <= lane_tokens;
+                ancestors[l*32 +: 32] <= lane_ancestors;
+            end
             seal_step <= step;
             filled <= filled + 8'd1;
             room <= room - 8'd1;

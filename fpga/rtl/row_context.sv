@@ -101,7 +101,9 @@ module row_context #(
     logic [LANES*32-1:0] drawn;
     wire [LANE_BITS-1:0] draw_row = drawn_row[LANE_BITS-1:0];
     wire [LANE_BITS-1:0] draw_lane = front_lane[draw_row*8 +: LANE_BITS];
-    always_ff @(posedge clk) if (drawn_valid) drawn[draw_lane*32 +: 32] <= drawn_token;
+    always_ff @(posedge clk)
+        for (int l = 0; l < LANES; l++)
+            if (drawn_valid && draw_lane == LANE_BITS'(l)) drawn[l*32 +: 32] <= drawn_token;
 
     // ---- tokens of the front: row `fetch` is addressed, row `came` is answered
     logic [LANE_BITS:0] fetch;
@@ -116,13 +118,14 @@ module row_context #(
         coming <= more;
         came <= row;
         if (more) fetch <= fetch + (LANE_BITS + 1)'(1);
-        if (coming) begin
-            row_token[came*32 +: 32] <= front_feedback[came] ? drawn[came_lane*32 +: 32] : token_id;
-            row_output_index[came*32 +: 32] <= cmd_output_index[came_lane*32 +: 32]
-                + 32'(front_step[came*16 +: 16]);
-            row_seed[came*64 +: 64] <= cmd_seed[came_lane*64 +: 64];
-            row_choice[came*32 +: 32] <= cmd_choice[came_lane*32 +: 32];
-            row_inv_t[came*32 +: 32] <= cmd_inv_t[came_lane*32 +: 32];
+        // By constant places: a part select at a variable place becomes a shifter.
+        for (int l = 0; l < LANES; l++) if (coming && came == LANE_BITS'(l)) begin
+            row_token[l*32 +: 32] <= front_feedback[l] ? drawn[came_lane*32 +: 32] : token_id;
+            row_output_index[l*32 +: 32] <= cmd_output_index[came_lane*32 +: 32]
+                + 32'(front_step[l*16 +: 16]);
+            row_seed[l*64 +: 64] <= cmd_seed[came_lane*64 +: 64];
+            row_choice[l*32 +: 32] <= cmd_choice[came_lane*32 +: 32];
+            row_inv_t[l*32 +: 32] <= cmd_inv_t[came_lane*32 +: 32];
         end
         if (front_pop || rst || run_clear) begin
             fetch <= '0;
