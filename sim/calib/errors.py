@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,10 @@ from fpga.driver.lanes import lane_command
 from fpga.program import isa
 from fpga.program.artefact import load_artefact
 from fpga.program.link import link_program, unlink_program
-from sim.calib.cases import CONTEXT_TOKENS, Case
+from sim.calib.cases import CONTEXT_TOKENS, Case, Start
 from sim.calib.measure import Measured, draft_of, timing_of
 from sim.calib.profile import CardProfile, Constants, KernelModel, load_profile
-from sim.cycles.model import CycleModel
+from sim.cycles.model import CycleModel, CycleReport
 from sim.cycles.table import op_table
 
 LEAST_CYCLES: Final = 800
@@ -84,6 +85,17 @@ class Subject:
         profile = replace(profile_of(self.case), constants=constants)
         return CycleModel(self._program, profile, timing=timing_of(self.case), kv=self._kv)
 
+    def with_measured(self, measured: Sequence[Measured]) -> "Subject":
+        """The same case with other measurements."""
+        other = copy(self)
+        other.measured = measured
+        return other
+
+    def modelled(self, model: CycleModel, start: Start, measured: Measured) -> CycleReport:
+        """What the model says of a start that was measured."""
+        commands = [lane_command(lane) for lane in start.work()]
+        return model.start(commands, drafted=measured.drafted, at_cycle=measured.at_cycle)
+
     def misses(
         self, constants: Constants, *, only_fitted: bool = False
     ) -> tuple[list[Miss], list[StartMiss]]:
@@ -95,8 +107,7 @@ class Subject:
             fitted = self.case.fitted and start.fitted
             if only_fitted and not fitted:
                 continue
-            commands = [lane_command(lane) for lane in start.work()]
-            report = model.start(commands, drafted=measured.drafted, at_cycle=measured.at_cycle)
+            report = self.modelled(model, start, measured)
             real = np.array(measured.passes, dtype=np.int64)
             assert real.shape == report.spent.shape, "the model's passes are not the RTL's"
             passes = zip(report.spent.sum(axis=1).tolist(), real.sum(axis=1).tolist(), strict=True)
@@ -111,11 +122,10 @@ class Subject:
         for start, measured in zip(self.case.starts, self.measured, strict=True):
             if not measured.rtl_s:
                 continue
-            commands = [lane_command(lane) for lane in start.work()]
             sums["cycles"] += measured.cycles
             sums["rtl_s"] += measured.rtl_s
             sums["functional_s"] += measured.functional_s
-            sums["model_s"] += _fastest(partial(model.start, commands, drafted=measured.drafted))
+            sums["model_s"] += _fastest(partial(self.modelled, model, start, measured))
         return sums
 
     def _op_misses(

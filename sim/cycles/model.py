@@ -146,8 +146,8 @@ def shape_of(profile: CardProfile, timing: MemoryTiming) -> Shape:
     """The card's build as the engine wants it."""
     kernel = profile.kernel
     burst_bytes = min(MAX_BURST_BYTES, MAX_BURST_TRANSFERS * kernel.port_beat_bytes)
-    if kernel.fifo_beats > RING:
-        raise ConfigError(f"{profile.name}: fifo_beats = {kernel.fifo_beats}: at most {RING}.")
+    if kernel.fifo_beats > RING // 2:
+        raise ConfigError(f"{profile.name}: fifo_beats = {kernel.fifo_beats}: at most {RING // 2}.")
     return Shape(
         ports=kernel.ports,
         port_log=kernel.ports.bit_length() - 1,

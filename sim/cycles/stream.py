@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.calib.profile import Constants
-from sim.cycles.dram import Dram, serve
+from sim.cycles.dram import Dram, serve, serve_run
 from sim.functional.integers import compiled
 
 Int = Any
@@ -147,6 +147,21 @@ def ask(clock: Clock, reader: Int, port: Int, base: Int, time: Int) -> Int:
 
 
 @compiled
+def ask_run(
+    clock: Clock, reader: Int, port: Int, base: Int, beats: Int, time: Int, first: Int
+) -> None:
+    """The same for a burst: fills ``arrived`` with when memory has each beat at the port."""
+    if clock.reader[reader, SENT] < clock.reader[reader, WRITES]:
+        for beat in range(beats):
+            answer = ask(clock, reader, port, base + beat, time)
+            clock.arrived[reader, first + beat & MASK] = answer
+        return
+    is_kv = base >= KV_BASE
+    address = clock.base[int(is_kv), port] + BEAT_BYTES * (base - KV_BASE if is_kv else base)
+    serve_run(clock.memory, reader, address, beats, time, clock.arrived[reader], first)
+
+
+@compiled
 def write(clock: Clock, reader: Int, address: Int, time: Int) -> None:
     """A KV write that will be sent at ``time``: memory sees it when it is its turn."""
     at = clock.reader[reader]
@@ -160,7 +175,7 @@ def write(clock: Clock, reader: Int, address: Int, time: Int) -> None:
 def refill(
     clock: Clock, items: I64, shape: Shape, k: Constants, reader: Int, limit: Int, wanted: Int
 ) -> None:
-    """Ask for bursts of the stream until ``limit`` or until beat ``wanted`` is among them, as far
+    """Ask for bursts of the stream until ``limit``, and until beat ``wanted`` is among them, as far
     as what was taken so far gives room."""
     at, taken = clock.reader[reader], clock.taken  # a tuple's arrays cost on each use
     arrived, returned = clock.arrived[reader], clock.returned[reader]
@@ -170,7 +185,7 @@ def refill(
     issued, bus, item, offset, last_ar = at[ISSUED], at[BUS], at[ITEM], at[OFFSET], at[LAST_AR]
     bursts, limit_taken, room_item = at[BURSTS], clock.at[TAKEN], at[ROOM_ITEM]
     latency, size = clock.memory.latency_cycles, shape.burst_beats
-    while item < items.shape[0] and issued <= wanted:
+    while item < items.shape[0]:
         if offset == 0 and not plan(clock, items, side, item):
             break
         base = share[item, 1] + offset
@@ -192,15 +207,13 @@ def refill(
                 time = max(time, taken[freed & MASK] + k.credit)
             if bursts >= BURSTS_AHEAD:
                 time = max(time, returned[bursts % BURSTS_AHEAD] + k.tag)
-            if time > limit:
+            if time > limit and issued > wanted:
                 break
             if clock.memory.is_banked:
-                for port in range(shape.sharing - 1):
-                    for beat in range(beats):
-                        ask(clock, reader, port, base + beat, time)
+                for port in range(shape.sharing):
+                    ask_run(clock, reader, port, base, beats, time, issued)
                 for beat in range(issued, issued + beats):
-                    ready = ask(clock, reader, shape.sharing - 1, base + beat - issued, time)
-                    bus = max(bus, ready - 1) + shape.parts
+                    bus = max(bus, arrived[beat & MASK] - 1) + shape.parts
                     arrived[beat & MASK] = bus + k.read_to_channel
             else:  # nothing but the first beat's latency can be later than the bus
                 bus = max(bus, time + latency - 1)
@@ -224,14 +237,17 @@ def refill(
 
 
 @compiled
-def arrival(clock: Clock, items: I64, shape: Shape, k: Constants, beat: Int) -> Int:
-    """When a beat of the stream is at the channel of every port."""
+def arrival(clock: Clock, items: I64, shape: Shape, k: Constants, beat: Int, now: Int) -> Int:
+    """When a beat of the stream is at the channel of every port.
+
+    ``now``: nothing will go before the stream until then, so readers are driven that far at once.
+    """
     if clock.at[READY] <= beat:
         count = clock.at[READERS]
         end = NEVER
         for reader in range(count):
             if clock.reader[reader, ISSUED] <= beat:
-                refill(clock, items, shape, k, reader, NEVER, beat)
+                refill(clock, items, shape, k, reader, now, beat)
                 if clock.reader[reader, ISSUED] <= beat:
                     raise RuntimeError("the cycle model: a reader stands still")
             end = min(end, clock.reader[reader, ISSUED])
@@ -248,7 +264,7 @@ def arrival(clock: Clock, items: I64, shape: Shape, k: Constants, beat: Int) -> 
 def one(clock: Clock, items: I64, shape: Shape, k: Constants, time: Int) -> Int:
     """Take the next beat, at ``time`` or when it is there; when that is."""
     beat = clock.at[TAKEN]
-    time = max(time, arrival(clock, items, shape, k, beat))
+    time = max(time, arrival(clock, items, shape, k, beat, time))
     clock.taken[beat & MASK] = time
     clock.at[TAKEN] = beat + 1
     return time
@@ -367,7 +383,7 @@ def gather(
     clock: Clock, items: I64, shape: Shape, k: Constants, time: Int, beats: Int, reader: Int
 ) -> tuple[Int, Int]:
     """A read past the stream: when its first beat and its last one are there."""
-    refill(clock, items, shape, k, reader, time, NEVER)
+    refill(clock, items, shape, k, reader, time, UNKNOWN)
     at, returned = clock.reader[reader], clock.returned[reader]
     first, asked = 0, 0
     for beat in range(beats):

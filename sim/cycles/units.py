@@ -140,7 +140,7 @@ def matrix(
             scale = int(int4 and chunk == 0)
             last = beat + 2 * size + scale - 1
             if at[READY] <= last:
-                arrival(clock, items, shape, k, last)
+                arrival(clock, items, shape, k, last, time)
             if steps > 1:
                 time = max(time, ready[beat + scale & MASK])
             for index in range(beat, last + 1):
@@ -197,7 +197,7 @@ def records(
     for beat in range(first, first + beats):
         if at[READY] <= beat:
             at[TAKEN] = beat
-            arrival(clock, items, shape, k, beat)
+            arrival(clock, items, shape, k, beat, time)
         time = max(time + 1, worked - 4 * steps, ready[beat & MASK])
         taken[beat & MASK] = time
         if head_dim <= 64 or (beat - first) & 1:
@@ -292,8 +292,8 @@ def rope(shape: Shape, k: Constants, start: Int, op: I64, rows: Int, row_taken: 
         taken[:, head] = max(time, room_in_ring(taken[0], head, k))
     entered = np.full(rows, taken[0, heads - 1] + cycles)
     following = np.full(rows, heads)  # head of each lane that is to be taken next
-    now, left = np.int64(0), rows * 2 * kv_heads
-    while left > 0:
+    now: Int = 0
+    for _ in range(rows * 2 * kv_heads):
         first, chosen = NEVER, 0
         for row in range(rows):
             head = following[row]
@@ -307,7 +307,6 @@ def rope(shape: Shape, k: Constants, start: Int, op: I64, rows: Int, row_taken: 
         taken[chosen, head] = first
         following[chosen] += 1
         now = first + 4
-        left -= 1
     last: Int = taken[:, total - 1].max()
     return (last + cycles + 3) // 4 + groups + k.rope
 

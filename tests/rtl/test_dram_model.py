@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sim.calib.profile import load_profile
-from sim.cycles.dram import dram, serve
+from sim.cycles.dram import dram, serve, serve_run
 from sim.rtl.parameters import MemoryTiming
 from sim.rtl.timing import dram_timing, ideal_timing
 
@@ -93,6 +93,25 @@ def timings():
                 **units,
             ),
         )
+
+
+@pytest.mark.parametrize(
+    "timing", [pytest.param(t, id=name) for name, t in timings() if t.is_banked]
+)
+def test_runs_give_the_times_of_single_reads(timing):
+    rng = np.random.default_rng(3)
+    one, many = dram(timing), dram(timing)
+    cycle = 0
+    for _ in range(2000):
+        port, count = int(rng.integers(4)), int(rng.integers(1, 17))
+        address = int(rng.integers(1 << 14)) * 64
+        cycle += int(rng.integers(40))
+        if rng.random() < 0.1:
+            assert serve(one, port, address, 1, cycle) == serve(many, port, address, 1, cycle)
+        singly = [serve(one, port, address + 64 * i, 0, cycle) for i in range(count)]
+        ring = np.zeros(64, dtype=np.int64)
+        serve_run(many, port, address, count, cycle, ring, 60)
+        assert [int(ring[60 + i & 63]) for i in range(count)] == singly
 
 
 @pytest.mark.parametrize("timing", [pytest.param(t, id=name) for name, t in timings()])

@@ -335,7 +335,7 @@ def test_dies_apart_cost_a_little_once():
 
 
 def test_a_fifo_longer_than_the_model_remembers_is_refused():
-    with pytest.raises(ConfigError, match=r"u250: fifo_beats = 8192: at most 4096"):
+    with pytest.raises(ConfigError, match=r"u250: fifo_beats = 8192: at most 2048"):
         cycles_of(changed(fifo_beats=8192), small_draft(), [lane()])
 
 
