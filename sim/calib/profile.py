@@ -129,6 +129,7 @@ class Constants(NamedTuple):
     write_end: int
     attention: int
     group: int
+    half: int
     record: int
     keys: int
     walk: int

@@ -381,8 +381,8 @@ def leave(clock: Clock, reader: Int, other: Int) -> None:
 @compiled
 def gather(
     clock: Clock, items: I64, shape: Shape, k: Constants, time: Int, beats: Int, reader: Int
-) -> tuple[Int, Int]:
-    """A read past the stream: when its first beat and its last one are there."""
+) -> tuple[Int, Int, Int]:
+    """A read past the stream: when its first beat and its last one are there, and its last AR."""
     refill(clock, items, shape, k, reader, time, UNKNOWN)
     at, returned = clock.reader[reader], clock.returned[reader]
     first, asked = 0, 0
@@ -397,4 +397,4 @@ def gather(
         returned[(at[BURSTS] - 1) % BURSTS_AHEAD] = at[BUS]
         if beat == 0:
             first = at[BUS]
-    return first, at[BUS]
+    return first, at[BUS], asked

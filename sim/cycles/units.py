@@ -90,15 +90,22 @@ def embed(
     active: I64,
     pairs: Int,
 ) -> Int:
-    """EMBED: mantissa and row of each lane, lane after lane, each from its token's port."""
+    """EMBED: mantissa and row of each lane, lane after lane, each from its token's port.
+
+    A port takes a request when it has sent the one before.
+    """
     steps = 32 // min(4 * shape.ports, 32)
     done, ask = start, start
+    sent = np.zeros(shape.ports, np.int64)
     for row in range(rows.shape[0]):
         if not active[row]:
             continue
-        reader = reader_of(clock, shape, owner(rows, row, shape.ports))
-        first, last = gather(clock, items, shape, k, ask + 4, 1, reader)
-        first, last = gather(clock, items, shape, k, ask + 5, 2 * pairs, reader)
+        port = owner(rows, row, shape.ports)
+        reader = reader_of(clock, shape, port)
+        ask = max(ask, sent[port] - 5)
+        first, last, asked = gather(clock, items, shape, k, ask + 4, 1, reader)
+        ask = max(ask, asked - 5)
+        first, last, sent[port] = gather(clock, items, shape, k, ask + 5, 2 * pairs, reader)
         write = first
         for pair in range(pairs):
             write = max(write, first + (last - first) * (pair + 1) // pairs) + steps
@@ -249,7 +256,7 @@ def attention(
             ready = end + walk
         # The sums' total and the sums themselves are walked over like the largest scores.
         done = max(done, ready + heads * head_dim // shape.out_elements + k.sums)
-        clock.at[FREE_AT] += k.group
+        clock.at[FREE_AT] += k.group + (k.half if head_dim == 32 else 0)
     return done
 
 
