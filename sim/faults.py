@@ -21,7 +21,8 @@ from sim.memory import DeviceMemory
 class Faults:
     """What is wrong. None, 0, False and empty mean: nothing.
 
-    ``hang_from_start``: this start and all later ones never get done.
+    ``hang_from_start``: this start and all later ones never get done; with ``drains``, a soft
+    reset ends that, else the card must be reset.
     ``eio_from_sync``: this DMA and all later ones fail.
     ``lose_flushes``, ``lose_invalidates``: so many next DMAs to or from the card do not happen.
     ``vanished``: gone from the bus. ``busy``: another process has a start running.
@@ -31,6 +32,7 @@ class Faults:
     """
 
     hang_from_start: int | None = None
+    drains: bool = False
     eio_from_sync: int | None = None
     lose_flushes: int = 0
     lose_invalidates: int = 0
@@ -77,7 +79,10 @@ class FaultyDevice(SimulatedDevice):
         is_control = address == KERNEL_ADDRESS + registers.CTRL
         if is_control and data[0] & registers.CTRL_START:
             self.starts += 1
-        if not self.faults.vanished and not (is_control and self._hangs):
+        is_reset = address == KERNEL_ADDRESS + registers.RESET
+        if is_reset and self._hangs and self.faults.drains:
+            self.faults.hang_from_start = None
+        if not self.faults.vanished and not ((is_control or is_reset) and self._hangs):
             super().write_registers(address, data)
 
     @property

@@ -18,9 +18,13 @@ ALL_ONES: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitPolicy:
-    """How to wait for a start. ``poll_s`` is slept between two looks, after the first few."""
+    """How to wait for a start. ``poll_s`` is slept between two looks, after the first few.
+
+    ``drain_s``: how long a soft reset may take to drain the memory ports.
+    """
 
     timeout_s: float = 10.0
+    drain_s: float = 1.0
     poll_s: float = 20e-6
     clock: MonotonicClock = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -90,18 +94,37 @@ class KernelPort:
         self.write(offset + 4, address >> 32)
 
     def start_and_wait(self) -> None:
-        """One start. CardTimeoutError when it is not done in time: the card must be reset."""
+        """One start. CardTimeoutError when it is not done in time.
+
+        Then a soft reset has given it up; the error says whether the card can be used again.
+        """
         self._expect_idle()
         self.write(registers.CTRL, registers.CTRL_START)
         deadline = self._wait.clock() + self._wait.timeout_s
         while not self._control() & registers.CTRL_DONE:
             if self._wait.clock() > deadline:
                 raise CardTimeoutError(
-                    f"card: not done {self._wait.timeout_s:g} s after its start. Reset the card "
-                    "(xbutil reset, or load the bitstream again) and reopen it."
+                    f"card: not done {self._wait.timeout_s:g} s after its start. {self._give_up()}"
                 )
             self._wait.sleep(self._wait.poll_s)
         self.write(registers.CTRL, registers.CTRL_CONTINUE)
+
+    def _give_up(self) -> str:
+        """A soft reset: the card asks memory for nothing more and waits for what it asked for.
+
+        Returns what became of it. Resetting a kernel with answers on their way would leave its
+        memory port, which the shell shares, unusable.
+        """
+        self.write(registers.RESET, registers.RESET_DRAIN)
+        deadline = self._wait.clock() + self._wait.drain_s
+        while not self.read(registers.RESET) & registers.RESET_DRAINED:
+            if self._wait.clock() > deadline:
+                return (
+                    f"A soft reset did not drain its memory ports in {self._wait.drain_s:g} s: the "
+                    "card must be reset (xbutil reset, or load the bitstream again) and reopened."
+                )
+            self._wait.sleep(self._wait.poll_s)
+        return "A soft reset has drained its memory ports: it can be used again."
 
     def _expect_idle(self) -> None:
         control = self._control()

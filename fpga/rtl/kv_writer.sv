@@ -15,6 +15,7 @@ module kv_writer #(
     input  wire                           clk,
     input  wire                           rst,
     input  wire                           clear,      // forget errors
+    input  wire                           stop,       // level: take no further request
     output logic [$clog2(MAX_PENDING):0]  pending,    // requests accepted and not acknowledged
     output logic                          error,      // sticky: SLVERR or DECERR
     output logic [1:0]                    error_resp, // its BRESP (the first one's)
@@ -55,7 +56,7 @@ module kv_writer #(
   wire accept = w_valid && w_ready;
   wire answered = m_axi_bvalid && m_axi_bready;
 
-  assign w_ready       = aw_free && w_free && !full;
+  assign w_ready       = aw_free && w_free && !full && !stop;
   assign m_axi_awid    = '0;
   assign m_axi_awlen   = 8'(PARTS - 1);
   assign m_axi_awsize  = 3'($clog2(PORT_BYTES));

@@ -262,6 +262,7 @@ module memory_port #(
       .clk          (clk),
       .rst          (rst),
       .clear        (clear),
+      .stop         (stop),
       .pending      (pending),
       .error        (write_error),
       .error_resp   (write_resp),

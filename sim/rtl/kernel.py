@@ -1,8 +1,8 @@
 """The RTL behind the card's registers, with the same face as sim.kernel.DraftKernel.
 
-A start runs inside of the write that sets START, as in the functional kernel: hours on a wall clock
-would be no time at all for the driver. A card that stops moving is left as it is, not done; the
-driver's own deadline then ends the wait.
+A start runs inside of the write that sets START, as in the functional kernel, and a soft reset
+inside of the one that asks for it: hours on a wall clock would be no time at all for the driver. A
+card that stops moving is left as it is, not done; the driver's own deadline then ends the wait.
 """
 
 import logging
@@ -15,6 +15,8 @@ MAX_CYCLES: Final = 20_000_000_000
 """Longer than any start: 512 tokens and 64 drafts of the largest draft on one port."""
 STALL_CYCLES: Final = 200_000
 """No unit works so long without touching memory, refresh and throttling included."""
+DRAIN_CYCLES: Final = 5000
+"""What is on its way when a soft reset begins has answered by then, or never will."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -40,6 +42,8 @@ class RtlKernel:
         self.model.write(offset, value)
         if offset == registers.CTRL and value & (registers.CTRL_START | registers.CTRL_CONTINUE):
             self._run()
+        if offset == registers.RESET and value & registers.RESET_DRAIN:
+            self.model.run(max_cycles=MAX_CYCLES, stall_cycles=DRAIN_CYCLES)
         self._check()
 
     def _run(self) -> None:

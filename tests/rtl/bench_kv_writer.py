@@ -4,7 +4,7 @@ import random
 
 import cocotb
 from cocotb.clock import Clock
-from cocotb.triggers import FallingEdge, RisingEdge
+from cocotb.triggers import FallingEdge, RisingEdge, Timer
 from cocotbext.axi import AxiRamWrite, AxiWriteBus
 
 BEAT = 64
@@ -36,7 +36,7 @@ class Writer:
     async def start(self):
         dut = self.dut
         cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
-        dut.clear.value, dut.w_valid.value, dut.rst.value = 0, 0, 1
+        dut.clear.value, dut.stop.value, dut.w_valid.value, dut.rst.value = 0, 0, 0, 1
         for _ in range(3):
             await RisingEdge(dut.clk)
         await FallingEdge(dut.clk)
@@ -111,7 +111,7 @@ async def errors_stay(dut):
 async def _bare(dut):
     """Reset; both channels always ready, nothing acknowledged, a request in every cycle."""
     cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
-    dut.clear.value, dut.w_valid.value, dut.rst.value = 0, 0, 1
+    dut.clear.value, dut.stop.value, dut.w_valid.value, dut.rst.value = 0, 0, 0, 1
     dut.m_axi_awready.value, dut.m_axi_wready.value, dut.m_axi_bvalid.value = 1, 1, 0
     dut.m_axi_bresp.value, dut.m_axi_bid.value = 0, 0
     for _ in range(3):
@@ -137,6 +137,29 @@ async def never_more_pending_than_allowed(dut):
         await FallingEdge(dut.clk)
         assert int(dut.pending.value) == left
         dut.m_axi_bvalid.value = left > 0
+
+
+@cocotb.test()
+async def stopped_it_takes_nothing_more(dut):
+    """What it had taken still goes out; so `pending` 0 under `stop` means silence for good."""
+    await _bare(dut)
+    for _ in range(7):
+        await RisingEdge(dut.clk)
+        await FallingEdge(dut.clk)
+    dut.stop.value = 1
+    await Timer(1, "ns")
+    left, silent = int(dut.pending.value), 0
+    while silent < 20:
+        assert not dut.w_ready.value
+        dut.m_axi_bvalid.value = left > 0
+        left -= left > 0
+        await RisingEdge(dut.clk)
+        silent = silent + 1 if not (dut.m_axi_awvalid.value or dut.m_axi_wvalid.value) else 0
+        await FallingEdge(dut.clk)
+    assert int(dut.pending.value) == 0
+    dut.stop.value = 0
+    await Timer(1, "ns")
+    assert dut.w_ready.value
 
 
 @cocotb.test()

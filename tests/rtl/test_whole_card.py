@@ -227,12 +227,37 @@ def test_a_run_repeats_cycle_for_cycle(draft):
     assert min(cycles) > 0
 
 
-def test_a_hung_port_ends_as_a_timeout(draft):
+def test_a_hung_port_ends_as_a_timeout_and_must_be_reset(draft):
+    """What was asked of a port that answers nothing can't be waited for."""
     card = open_small(draft, ports=2, lanes=2)
     model_of(card).hang(0)
-    with pytest.raises(CardTimeoutError, match="not done"):
+    with pytest.raises(CardTimeoutError, match=r"not done.*did not drain.*must be reset"):
+        card.run([work()])
+    with pytest.raises(CardError, match="hung"):
         card.run([work()])
     card.close()
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.rtl_sweep) for n in range(1, 12))]
+)
+def test_after_a_soft_reset_the_next_start_is_right(draft, seed):
+    """Given up at any cycle, with reads and writes on their way; then to the bit as golden."""
+    rng = random.Random(seed)
+    card = open_small(draft, ports=2, lanes=2, timing=ROUGH)
+    model, starts = model_of(card), ragged_starts(2, 2, rng_seed=seed)
+    try:
+        assert_equal(card, draft, starts)
+        for _ in range(4):
+            model.write(registers.CTRL, registers.CTRL_START)
+            model.run(max_cycles=rng.randint(1, 9000), stall_cycles=100_000)
+            model.write(registers.RESET, registers.RESET_DRAIN)
+            model.run(max_cycles=50_000, stall_cycles=5000)
+            assert model.read(registers.RESET) & registers.RESET_DRAINED
+            assert not model.complaint
+            assert_equal(card, draft, starts)
+    finally:
+        card.close()
 
 
 def test_an_error_response_is_told_by_port(draft):

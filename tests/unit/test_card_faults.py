@@ -73,10 +73,18 @@ def test_a_start_that_never_ends_times_out(bench):
     card = bench.open(device)
     card.run([work()])
     card.run([work()])
-    with pytest.raises(CardTimeoutError, match=r"not done 30 s.*Reset the card"):
+    with pytest.raises(CardTimeoutError, match=r"not done 30 s.*did not drain.*must be reset"):
         card.run([work()])
     with pytest.raises(CardError):
         card.run([work()])
+
+
+def test_a_card_that_drains_can_be_used_again(bench):
+    device = bench.device(hang_from_start=2, drains=True)
+    card = bench.open(device)
+    with pytest.raises(CardTimeoutError, match=r"not done 30 s.*can be used again"):
+        card.run([work()])
+    assert card.run([work()]).lanes == bench.open(bench.device()).run([work()]).lanes
 
 
 def test_a_start_that_ends_late_is_forgotten(bench):
