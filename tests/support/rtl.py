@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from uuid import uuid4
@@ -125,6 +126,35 @@ def expect_caught(module: str, bench: str, *, bug: str, **options: object) -> No
     except BenchFailure:
         return
     raise AssertionError(f"{bench} does not notice {bug}")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """fpga/rtl/``module``.sv with ``old``, which stands there once, made ``new``."""
+
+    module: str
+    old: str
+    new: str
+
+    def write(self, folder: Path) -> Path:
+        """The changed source, under the module's own name."""
+        text = (RTL / f"{self.module}.sv").read_text(encoding="utf-8")
+        found = text.count(self.old)
+        assert found == 1, f"{self.module}.sv has {found} of {self.old!r}: plant the bug anew"
+        path = folder / f"{self.module}.sv"
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+        return path
+
+
+def expect_mutant_caught(top: str, bench: str, mutant: Mutant, **options: object) -> None:
+    """The bench must fail on the mutant; one that does not build is caught by nobody."""
+    with tempfile.TemporaryDirectory(prefix="hetero-mutant-") as folder:
+        extra = (*options.pop("extra", ()), mutant.write(Path(folder)))  # type: ignore[misc]
+        try:
+            run_bench(top, bench, extra=extra, **options)  # type: ignore[arg-type]
+        except BenchFailure:
+            return
+    raise AssertionError(f"{bench} does not notice {mutant}")
 
 
 def _build(

@@ -68,10 +68,20 @@ def model_of(card):
 
 def kv_shares(card, num_ports):
     """What lies in the KV cache of each port, uint8."""
-    device = card._port._ip.device
-    memory, size = device.card_memory, card._kv.port_bytes
+    memory, size = card._port._ip.device.card_memory, card._kv.port_bytes
+    return [memory.read(begin, size) for begin in _kv_begins(card, num_ports)]
+
+
+def put_kv(card, shares):
+    """Write the KV cache of each port, uint8."""
+    memory = card._port._ip.device.card_memory
+    for begin, share in zip(_kv_begins(card, len(shares)), shares, strict=True):
+        memory.write(begin, share)
+
+
+def _kv_begins(card, num_ports):
     words = [
         [model_of(card).read(registers.KV_ADDR + 8 * port + at) for at in (0, 4)]
         for port in range(num_ports)
     ]
-    return [memory.read(low | high << 32, size) for low, high in words]
+    return [low | high << 32 for low, high in words]
