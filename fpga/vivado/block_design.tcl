@@ -64,4 +64,4 @@ set run_dir [get_property DIRECTORY [get_runs impl_1]]
 file copy -force [glob [file join $run_dir *.bit]] [file join $build draft_card.bit]
 file copy -force [glob [file join $build bd_project *.gen sources_1 bd draft_card_bd hw_handoff *.hwh]] \
     [file join $build draft_card.hwh]
-puts "$build/draft_card.bit, .hwh and .json: copy all three to the board"
+puts "$build/draft_card.bit and .hwh: copy both to the board"
