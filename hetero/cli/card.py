@@ -32,10 +32,9 @@ RANDOM_DRAFTS = ("5m", "10m", "15m")
 )
 @click.option(
     "--rtl-ports",
-    default=4,
-    show_default=True,
+    type=click.IntRange(min=1),
     metavar="N",
-    help="Memory ports of the RTL that is run.",
+    help="Memory ports of the RTL that is run. Default: 4, or what the card has.",
 )
 @click.option(
     "--rtl-lanes", default=1, show_default=True, metavar="N", help="Lanes of it, all in use."
@@ -72,7 +71,7 @@ RANDOM_DRAFTS = ("5m", "10m", "15m")
 def report(
     card_device: str,
     draft: str,
-    rtl_ports: int,
+    rtl_ports: int | None,
     rtl_lanes: int,
     memory: str,
     position: int,
@@ -129,7 +128,7 @@ def _write_plot(path: Path, cfg: "RunConfig", measured: "RtlFigures") -> None:
     from sim.report.picture import utilisation_svg
 
     title = (
-        f"One decoded token in RTL simulation: {cfg.draft.name}, {cfg.ports} ports, "
+        f"One decoded token in RTL simulation: {cfg.draft.name}, {cfg.num_ports} ports, "
         f"{cfg.lanes} lanes, {cfg.memory} memory, position {cfg.position}"
     )
     try:
@@ -152,7 +151,7 @@ def _document(
             "ideal_cycles_per_token": measured.ideal_cycles_per_token,
             "information_bytes_per_token": measured.information_bytes,
             "bandwidth_utilisation": measured.utilisation,
-            "channels": cfg.ports,
+            "channels": cfg.num_ports,
             "lanes": cfg.lanes,
             "bytes_per_cycle": measured.bytes_per_cycle,
             "memory": cfg.memory,
@@ -165,8 +164,21 @@ def _document(
             "cycles_per_token": sim_cycles,
             "error_vs_rtl": sim_cycles / measured.cycles_per_token - 1,
         },
+        "resources": _resources(cfg.device),
         "modelled": _modelled(modelled),
     }
+
+
+def _resources(device: str) -> dict[str, Any]:
+    """What yosys counted for the whole card's build; null where it was never counted."""
+    from fpga.synth.results import load
+
+    kinds = ("lut", "ff", "dsp", "bram", "uram")
+    try:
+        return load(device).summary()
+    except ConfigError as error:
+        nothing = dict.fromkeys(kinds)
+        return {"source": str(error), **nothing, "device_fraction": dict.fromkeys(kinds)}
 
 
 def _modelled(card: "CardFigures") -> dict[str, Any]:
@@ -208,6 +220,7 @@ def _print(document: dict[str, Any]) -> None:
     click.echo(
         f"  {sim['source']}: {sim['cycles_per_token']:,.0f} cycles ({sim['error_vs_rtl']:+.1%})"
     )
+    _print_resources(document["resources"])
     click.echo(f"{document['card_device']}, {card['source']}:")
     click.echo(
         f"  {card['channels']} ports at {card['clock_hz'] / 1e6:.0f} MHz: "
@@ -222,4 +235,17 @@ def _print(document: dict[str, Any]) -> None:
         click.echo(
             f"  {row['sequences']:9}{row['starts']:8}{row['card_us']:10.0f}{row['host_us']:10.0f}"
             f"{row['tokens_per_s']:10,.0f}{row['pays_above_step_us']:26,.0f}"
+        )
+
+
+def _print_resources(resources: dict[str, Any]) -> None:
+    click.echo(f"resources, {resources['source']}:")
+    if resources["lut"] is not None:
+        shares = resources["device_fraction"]
+        click.echo(
+            "  "
+            + ", ".join(
+                f"{kind.upper()} {resources[kind]:,} ({shares[kind]:.0%})"
+                for kind in ("lut", "ff", "dsp", "bram", "uram")
+            )
         )

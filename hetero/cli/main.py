@@ -24,6 +24,7 @@ COMMANDS = {
     "serve": "hetero.cli.serve:command",
     "bench": "hetero.cli.bench:command",
     "card report": "hetero.cli.card:report",
+    "card figures": "hetero.cli.card_figures:figures",
     "sim calibrate": "hetero.cli.sim:calibrate",
     "doctor": "hetero.cli.doctor:command",
     "demo": "hetero.cli.demo:command",

@@ -5,7 +5,7 @@ the number of drafted tokens only.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from sim.cycles.model import CycleModel
 from sim.report.information import pass_bytes
 from sim.rtl.build import Progress
 from sim.rtl.model import RtlModel
-from sim.rtl.open_card import RtlCardConfig, open_rtl_card
+from sim.rtl.open_card import RtlCardConfig, card_build, open_rtl_card
 from sim.rtl.parameters import MemoryTiming, RtlBuild
 from sim.rtl.timing import dram_timing, ideal_timing
 
@@ -31,6 +31,8 @@ FEW_TOKENS: Final = 2
 MANY_TOKENS: Final = 5
 MAX_TRACE_CYCLES: Final = 1 << 24
 MEMORIES: Final = ("ideal", "card")
+RTL_PORTS: Final = 4
+"""More take long to build, and figures of 16 and 32 ports are left to the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,24 +40,30 @@ class RunConfig:
     """What to run. ``position``: where the first token is read; what lies before is not read in.
 
     ``memory``: ideal (the card's latency, then a beat a cycle and port), or card (its banks,
-    refresh and peak rate).
+    refresh and peak rate). ``ports`` None: 4, or what the card has. ``build`` None: the card's own,
+    with these ports and lanes.
     """
 
     device: str = "u55c"
     draft: Path
     cache_dir: Path
     progress: Progress
-    ports: int = 4
+    ports: int | None = None
     lanes: int = 1
     position: int = 250
     memory: str = "ideal"
-    build: RtlBuild = field(default_factory=RtlBuild)
+    build: RtlBuild | None = None
 
     def __post_init__(self) -> None:
         if self.memory not in MEMORIES:
             raise ConfigError(f"memory = {self.memory!r}: use one of {', '.join(MEMORIES)}.")
         if self.position < 0:
             raise ConfigError(f"position = {self.position}: use 0 or more.")
+
+    @property
+    def num_ports(self) -> int:
+        """Of the RTL that is run."""
+        return self.ports or min(RTL_PORTS, load_profile(self.device).kernel.ports)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +94,7 @@ def measure_rtl(cfg: RunConfig) -> RtlFigures:
             progress=cfg.progress,
             num_slots=cfg.lanes,
             max_context_tokens=cfg.position + MANY_TOKENS + 1,
-            ports=cfg.ports,
+            ports=cfg.num_ports,
             lanes=cfg.lanes,
             build=cfg.build,
             timing=timing_of(cfg, profile),
@@ -102,7 +110,7 @@ def measure_rtl(cfg: RunConfig) -> RtlFigures:
     finally:
         card.close()
     information = information_bytes(cfg)
-    bytes_per_cycle = cfg.ports * profile.kernel.port_beat_bytes
+    bytes_per_cycle = cfg.num_ports * profile.kernel.port_beat_bytes
     return RtlFigures(
         cycles_per_token=(many - few) / (MANY_TOKENS - FEW_TOKENS),
         ideal_cycles_per_token=information / bytes_per_cycle,
@@ -115,7 +123,7 @@ def measure_rtl(cfg: RunConfig) -> RtlFigures:
 def timing_of(cfg: RunConfig, profile: CardProfile) -> MemoryTiming:
     """Around the RTL, and in the model that stands beside it."""
     if cfg.memory == "card":
-        return dram_timing(profile, ports=cfg.ports)
+        return dram_timing(profile, ports=cfg.num_ports)
     return ideal_timing(profile)
 
 
@@ -147,11 +155,13 @@ def model_cycles(cfg: RunConfig) -> float:
     """Cycles of such a token by the cycle model, with the same build and memory."""
     profile = load_profile(cfg.device)
     build = replace(
-        cfg.build,
-        ports=cfg.ports,
+        cfg.build or card_build(profile.kernel),
+        ports=cfg.num_ports,
         lanes=cfg.lanes,
         port_bytes=profile.kernel.port_beat_bytes,
     )
+    if build.arrays < build.lanes:
+        build = replace(build, arrays=0)
     kernel = KernelModel.of_build(build.verilog(), profile.kernel.clock_hz)
     built = replace(profile, kernel=kernel)
     return modelled_token(cycle_model(cfg.draft, built, timing_of(cfg, profile)), cfg)
