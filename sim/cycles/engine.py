@@ -48,7 +48,6 @@ from sim.cycles.units import (
     local,
     matrix,
     rope,
-    sorted_in,
     vector,
     write_back,
 )
@@ -155,8 +154,8 @@ def run_pass(
         elif kind in (QUANT, SILU):
             now += vector(op, shape, k) + (shape.port_log if kind == QUANT else 0)
         elif kind in (MATMUL, HEAD):
-            end = matrix(clock, items, shape, k, now, op, dual)
-            now = max(end, sorted_in(shape, k, now, end, op)) + k.head if kind == HEAD else end
+            now = matrix(clock, items, shape, k, now, op, dual)
+            now += k.head if kind == HEAD else 0
         elif kind == ROPE_KV:
             now = rope(shape, k, now, op, count, row_taken)
             written = write_back(clock, shape, k, now, op, rows, active)

@@ -17,7 +17,7 @@ from fpga.program.layout import BEAT_BYTES, KvLayout
 from hetero.core.errors import ConfigError
 from sim.calib.profile import CardProfile
 from sim.cycles import engine
-from sim.cycles.dram import dram
+from sim.cycles.dram import dram, serve
 from sim.cycles.passes import Drafted, lay_out
 from sim.cycles.stream import I64, ITEM_COLUMNS, RING, SHARE_COLUMNS, Shape
 from sim.cycles.table import op_table, share_beats
@@ -27,6 +27,7 @@ from sim.rtl.timing import dram_timing
 PAGE_BYTES: Final = 4096
 KV_REGION_BYTES: Final = 1 << 24
 CONTEXT_TOKENS: Final = 2048
+COMMAND_ADDRESS: Final = 0
 MAX_BURST_BYTES: Final = 1024
 MAX_BURST_TRANSFERS: Final = 16
 """As fpga/rtl/port_reader.sv cuts bursts."""
@@ -94,11 +95,14 @@ class CycleModel:
         ``drafted``: the tokens that each lane drafts. Only one thing depends on a value: the port
         that a token's embedding row lies on. None: as if tokens were spread evenly.
         """
-        shape, k, latency = self._shape, self._constants, self._timing.latency_cycles
+        shape, k, memory = self._shape, self._constants, dram(self._timing)
+        latency = self._timing.latency_cycles
         layout = lay_out(lanes, shape.lanes, window, drafted)
         num_passes, num_ops = layout.rows.shape[0], len(self._program)
         tokens = sum(len(lane.token_ids) for lane in lanes)
-        begin = at_cycle + k.start + latency + tokens + len(lanes)
+        asked = at_cycle + k.start // 2  # for the command
+        answered = serve(memory, 0, COMMAND_ADDRESS, 0, asked)
+        begin = answered + k.start - k.start // 2 + tokens + len(lanes)
         if loads_program:
             begin += k.program + 2 * latency + num_ops
         bound = num_passes * num_ops * (6 * shape.lanes + 1)
@@ -115,12 +119,13 @@ class CycleModel:
             shape,
             k,
             begin,
-            dram(self._timing),
+            memory,
             self._base,
             spent,
         )
+        written = serve(memory, 0, COMMAND_ADDRESS + PAGE_BYTES, 1, end + k.end // 2)
         return CycleReport(
-            cycles=int(end) - at_cycle + k.end + latency + shape.ports,
+            cycles=int(written) - at_cycle + k.end - k.end // 2 + shape.ports,
             bytes_read=int(beats) * shape.ports * BEAT_BYTES,
             passes=num_passes,
             by_instruction=self._by_kind(spent.sum(axis=0).tolist()),

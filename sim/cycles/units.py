@@ -115,6 +115,18 @@ def embed(
 
 
 @compiled
+def drain_tile(shape: Shape, k: Constants, op: I64, tile: Int) -> Int:
+    """Cycles of a tile in its drain. HEAD: of evenly spread random logits, those among the best 64
+    so far are sorted in, all ports' one after the other, and the drains wait for that."""
+    if op[0] != HEAD:
+        return k.tile
+    logits = TILE_ROWS * shape.ports
+    share = min(1.0, CANDIDATES / (logits * (tile + 0.5)))
+    cost = 16 if shape.ports == 1 else k.insert
+    return max(k.tile, np.int64(logits * share * cost / 16 + 0.5))
+
+
+@compiled
 def matrix(
     clock: Clock,
     items: I64,
@@ -159,28 +171,10 @@ def matrix(
             left, beat = left - size, last + 1
             chunk = chunk + size & CHUNK_PAIRS - 1
             at[TAKEN] = beat
-        drained = max(drained, time - 1 + k.array) + k.tile
+        drained = max(drained, time - 1 + k.array) + drain_tile(shape, k, op, tile)
         popped[tile & QUEUE_TILES - 1] = drained
     next_item(clock, items, time - 1)
     return max(drained, time) + k.drain
-
-
-@compiled
-def sorted_in(shape: Shape, k: Constants, start: Int, end: Int, op: I64) -> Int:
-    """When the candidates of evenly spread random logits are sorted in, one a cycle at best.
-
-    A tile's logits come when it is drained; those above the 64th best so far are sorted in.
-    """
-    tiles, lead = op[2], k.array + k.tile + k.drain
-    step = (end - start - lead) / tiles
-    sorted_at = 0.0
-    for tile in range(tiles):
-        logits = 4.0 * shape.ports
-        share = min(1.0, CANDIDATES / (logits * (tile + 0.5)))
-        ready = start + lead + step * (tile + 1)
-        cost = 1.0 if shape.ports == 1 else k.insert / 16
-        sorted_at = max(sorted_at, ready) + logits * share * cost
-    return max(end, np.int64(sorted_at))
 
 
 @compiled

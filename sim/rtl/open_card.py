@@ -22,6 +22,8 @@ from sim.rtl.parameters import MemoryTiming, RtlBuild
 from sim.rtl.timing import dram_timing
 
 BACKEND: Final = "rtl"
+MINUTES_A_LANE: Final = 0.23
+"""To build a port's share of a lane: 16 ports x 2 lanes took 7.4 minutes (two shared cores)."""
 HUNG_S: Final = 1.0
 """When a start has returned, the card is done or stands still: no need to wait for long."""
 
@@ -67,7 +69,7 @@ def open_rtl_card(cfg: RtlCardConfig) -> DraftCard:
             BUILD_HASH=f"128'h{bitstream.build_hash[::-1].hex()}", CLOCK_HZ=bitstream.clock_hz
         ),
         cfg.cache_dir,
-        cfg.progress,
+        lambda line: cfg.progress(f"{line}; {_build_time(build)}"),
     )
     timing = cfg.timing or dram_timing(profile, ports=build.ports)
 
@@ -126,6 +128,14 @@ def card_build(kernel: KernelModel) -> RtlBuild:
         attn_bytes=kernel.attention_bytes,
         fifo_beats=kernel.fifo_beats,
         slr_stages=kernel.slr_stages,
+    )
+
+
+def _build_time(build: RtlBuild) -> str:
+    minutes = max(1, round(MINUTES_A_LANE * build.ports * build.lanes))
+    return (
+        f"{build.ports} ports x {build.lanes} lanes take about {minutes} min on two cores, "
+        "fewer ones less (--card-ports, --card-lanes)"
     )
 
 
