@@ -1,0 +1,1 @@
+"""Resource counts of the RTL, by yosys, against what the cards have. See docs/resources.md."""
