@@ -55,6 +55,15 @@ rtl-test: setup  ## Every module of fpga/rtl against its golden function, and wh
 rtl-sweep: setup  ## The long sweep over fpga/rtl: all parameters, all planted bugs (long)
 	$(BIN)/pytest tests/rtl -m rtl_sweep
 
+rtl-resources: setup  ## Count what the kv260 and u55c builds take, with yosys (long)
+	$(BIN)/python -m fpga.synth.report kv260 u55c
+
+rtl-figures: setup  ## Measure what the RTL must reach: utilisation, lanes, prefill, speed (long)
+	$(HETERO) card figures --prefill-lanes 8
+
+rtl-calibrate: setup  ## Measure the RTL anew and fit the cycle model to it (half an hour)
+	$(HETERO) sim calibrate --fit --write
+
 demo: model  ## The main job on a real prompt: real model, simulated card, gRPC between
 	$(HETERO) demo
 
@@ -67,4 +76,4 @@ extras: setup  ## Install each extra alone in its own environment and use it
 serve: model  ## The inference service on loopback with the default pair
 	$(HETERO) serve --http 127.0.0.1:8000 --grpc 127.0.0.1:50051
 
-.PHONY: help setup model lint protos settings rtl-generate check test demo exactness extras serve rtl-lint rtl-test rtl-sweep
+.PHONY: help setup model lint protos settings rtl-generate check test demo exactness extras serve rtl-lint rtl-test rtl-sweep rtl-resources rtl-figures rtl-calibrate

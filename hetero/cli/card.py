@@ -242,10 +242,8 @@ def _print_resources(resources: dict[str, Any]) -> None:
     click.echo(f"resources, {resources['source']}:")
     if resources["lut"] is not None:
         shares = resources["device_fraction"]
-        click.echo(
-            "  "
-            + ", ".join(
-                f"{kind.upper()} {resources[kind]:,} ({shares[kind]:.0%})"
-                for kind in ("lut", "ff", "dsp", "bram", "uram")
-            )
+        used = ", ".join(
+            f"{kind.upper()} {resources[kind]:,} ({shares[kind]:.0%})"
+            for kind in ("lut", "ff", "dsp", "bram", "uram")
         )
+        click.echo(f"  {used}" + ("" if resources["fits"] else ": more than the device has"))
