@@ -5,6 +5,7 @@ memory's mood, the order of work in lanes and slots.
 """
 
 import random
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -271,9 +272,20 @@ def test_an_error_response_is_told_by_port(draft):
 
 
 @pytest.mark.rtl_sweep
-def test_assertions_hold_and_coverage_is_reached(draft):
+def test_assertions_hold_and_coverage_is_reached(draft, capsys):
+    """With the RTL's own assertions; what its counters call worth testing has all happened."""
     card = open_small(draft, build=replace(SMALL, checks=True), ports=2, lanes=2, timing=ROUGH)
+    rng, held = random.Random(4), 23
     try:
-        assert_equal(card, draft, ragged_starts(2, 10))
+        assert_equal(card, draft, ragged_starts(2, 30))
+        reference = golden(draft)
+        for start in ([work(0, 0, range(held), 0)], tree(rng, held, 2), tree(rng, held, 2)):
+            assert card.run(start).lanes == reference.run(start).lanes
+        counts = model_of(card).coverage()
     finally:
         card.close()
+    with capsys.disabled():
+        lines = (f"{count:>10} {name}" for name, count in sorted(counts.items()))
+        sys.stdout.write("\n" + "\n".join(lines) + "\n")
+    assert len(counts) >= 10
+    assert [name for name, count in counts.items() if not count] == []
