@@ -18,7 +18,7 @@ from fpga.program.link import link_program, unlink_program
 from sim.calib.cases import CONTEXT_TOKENS, Case, Start
 from sim.calib.measure import Measured, draft_of, timing_of
 from sim.calib.profile import CardProfile, Constants, KernelModel, load_profile
-from sim.cycles.model import CycleModel, CycleReport
+from sim.cycles.model import CycleModel, CycleReport, one_after_the_other
 from sim.cycles.table import op_table
 
 LEAST_CYCLES: Final = 800
@@ -73,6 +73,9 @@ class Subject:
         linked = link_program(artefact, case.rtl.ports)
         cache = artefact.kv_layout(case.rtl.lanes + 1, CONTEXT_TOKENS)
         self._kv = KvGeometry.of(cache, case.rtl.ports)
+        self._weights, self._kv_places = one_after_the_other(
+            case.rtl.ports, linked.shares[0].size, self._kv.port_bytes
+        )
         self._program = unlink_program(linked.words, case.rtl.ports)
         self._kinds = [type(op).__name__ for op in self._program if not isinstance(op, isa.End)]
         table = op_table(
@@ -83,7 +86,14 @@ class Subject:
     def model(self, constants: Constants) -> CycleModel:
         """The model with these constants."""
         profile = replace(profile_of(self.case), constants=constants)
-        return CycleModel(self._program, profile, timing=timing_of(self.case), kv=self._kv)
+        return CycleModel(
+            self._program,
+            profile,
+            timing=timing_of(self.case),
+            kv=self._kv,
+            weight_addresses=self._weights,
+            kv_addresses=self._kv_places,
+        )
 
     def with_measured(self, measured: Sequence[Measured]) -> "Subject":
         """The same case with other measurements."""

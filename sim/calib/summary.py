@@ -12,6 +12,9 @@ from sim.calib.errors import Miss, StartMiss, Subject
 from sim.calib.profile import Constants
 
 KERNEL_LIMIT: Final = 0.01
+CHANCE_LIMITS: Final[Mapping[str, float]] = {"Embed": 0.04, "Head": 0.04}
+"""Of the two instructions that a cycle of chance can make longer: whether one more burst of 16
+beats was asked for before a gather, and how many logits are among the best so far."""
 TOKEN_LIMIT: Final = 0.02
 CARD_MEMORY_LIMIT: Final = 0.03
 EIGHT_PORTS_LIMIT: Final = 0.03
@@ -66,7 +69,7 @@ def beyond_limits(cases: Sequence[CaseErrors]) -> list[str]:
     """What is further off than it may be, in words."""
     told = []
     for kernel in _kernels(cases):
-        if kernel["max_error"] > KERNEL_LIMIT:
+        if kernel["max_error"] > CHANCE_LIMITS.get(kernel["kernel"], KERNEL_LIMIT):
             told.append(f"{kernel['kernel']}: {kernel['max_error']:.2%} of max(cycles, 800)")
     for case in cases:
         worst = max(max(start.error, start.pass_error) for start in case.starts)
@@ -94,6 +97,9 @@ def _kernels(cases: Sequence[CaseErrors]) -> list[dict[str, Any]]:
                 max((miss.error for miss in misses if not miss.fitted), default=0.0)
             ),
             "mean_error": _rounded(float(np.mean([miss.error for miss in misses]))),
+            "share_within_limit": _rounded(
+                float(np.mean([miss.error <= KERNEL_LIMIT for miss in misses]))
+            ),
             "max_cycles_off": max(abs(miss.modelled - miss.measured) for miss in misses),
         }
         for kind, misses in by_kind.items()

@@ -14,6 +14,7 @@ from sim.cycles.stream import (
     ISSUED,
     KV_BASE,
     LAST_AR,
+    NEVER,
     READERS,
     RING,
     UNKNOWN,
@@ -116,6 +117,24 @@ def run(
 
 
 @compiled
+def delay_writes(clock: Clock, begin: Int) -> None:
+    """A ROPE_KV begins: writes that are not done count as done only when its own are."""
+    for rope_kv in range(clock.at[WRITTEN] - 1, -1, -1):
+        if clock.written[rope_kv] <= begin:
+            break
+        clock.written[rope_kv] = NEVER
+
+
+@compiled
+def join_writes(clock: Clock, written: Int) -> None:
+    """They are done now, with those that waited for them."""
+    for rope_kv in range(clock.at[WRITTEN] - 1, -1, -1):
+        if clock.written[rope_kv] < NEVER and rope_kv < clock.at[WRITTEN] - 1:
+            break
+        clock.written[rope_kv] = written
+
+
+@compiled
 def run_pass(
     clock: Clock,
     ops: I64,
@@ -157,10 +176,12 @@ def run_pass(
             now = matrix(clock, items, shape, k, now, op, dual)
             now += k.head if kind == HEAD else 0
         elif kind == ROPE_KV:
+            delay_writes(clock, now)
             now = rope(shape, k, now, op, count, row_taken)
-            written = write_back(clock, shape, k, now, op, rows, active)
+            written = write_back(clock, items, shape, k, now, op, rows, active)
             clock.written[clock.at[WRITTEN]] = written
             clock.at[WRITTEN] += 1
+            join_writes(clock, written)
         elif kind == ATTENTION:
             now = attention(clock, items, shape, k, now, op, groups, rows, active)
         else:

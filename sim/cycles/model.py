@@ -25,7 +25,6 @@ from sim.rtl.parameters import MemoryTiming
 from sim.rtl.timing import dram_timing
 
 PAGE_BYTES: Final = 4096
-KV_REGION_BYTES: Final = 1 << 24
 CONTEXT_TOKENS: Final = 2048
 COMMAND_ADDRESS: Final = 0
 MAX_BURST_BYTES: Final = 1024
@@ -77,7 +76,8 @@ class CycleModel:
         self._shape = shape_of(profile, self._timing)
         self._constants = profile.constants
         self._ops = op_table(self._program, ports)
-        self._kv = _kv_beats(kv or _geometry(self._program, ports))
+        geometry = kv or _geometry(self._program, ports)
+        self._kv, self._kv_bytes = _kv_beats(geometry), geometry.port_bytes
         self._base = self._bases(weight_addresses, kv_addresses)
 
     def start(
@@ -134,11 +134,10 @@ class CycleModel:
 
     def _bases(self, weights: Sequence[int] | None, kv: Sequence[int] | None) -> I64:
         """[region, port]: of the ports that share port 0's channel."""
-        ports, share = self._shape.ports, _pages(share_beats(self._ops) * BEAT_BYTES)
-        weights = weights or [port * share for port in range(ports)]
-        kv = kv or [ports * share + port * KV_REGION_BYTES for port in range(ports)]
+        ports, size = self._shape.ports, share_beats(self._ops) * BEAT_BYTES
+        usual = one_after_the_other(ports, size, self._kv_bytes)
         step = ports // self._shape.sharing
-        return np.array([weights[::step], kv[::step]], dtype=np.int64)
+        return np.array([(weights or usual[0])[::step], (kv or usual[1])[::step]], dtype=np.int64)
 
     def _by_kind(self, spent: Sequence[int]) -> dict[str, int]:
         kinds: defaultdict[str, int] = defaultdict(int)
@@ -168,6 +167,14 @@ def shape_of(profile: CardProfile, timing: MemoryTiming) -> Shape:
         attention_bytes=kernel.attention_bytes,
         out_elements=8 if kernel.ports >= 8 else 4,
     )
+
+
+def one_after_the_other(ports: int, share_bytes: int, kv_bytes: int) -> tuple[list[int], list[int]]:
+    """Addresses of weights and KV of each port in one memory, as a driver lays them: on pages,
+    all weights first."""
+    share, cache = _pages(share_bytes), _pages(kv_bytes)
+    weights = [port * share for port in range(ports)]
+    return weights, [ports * share + port * cache for port in range(ports)]
 
 
 def _kv_beats(kv: KvGeometry) -> I64:

@@ -98,15 +98,16 @@ SHARE_COLUMNS: Final = 3
 
 
 @compiled
-def plan(clock: Clock, items: I64, side: Int, item: Int) -> bool:
-    """When the command of an item left the planner; False while that depends on what is to come.
+def plan(clock: Clock, items: I64, side: Int, item: Int, limit: Int) -> bool:
+    """When the command of an item left the planner; False while that depends on what is to come,
+    or on KV writes that are not done by ``limit``: another ROPE_KV may yet delay them.
 
     A port takes it when it has room for it and every port has taken the one before.
     """
     if clock.planned[side, item] != UNKNOWN:
         return True
     fence, number = items[item, I_FENCE], items[item, I_PASS]
-    if fence > clock.at[WRITTEN]:
+    if fence > clock.at[WRITTEN] or (fence > 0 and clock.written[fence - 1] > limit):
         return False
     if item >= TAGS_AHEAD and clock.current[side, item - TAGS_AHEAD] == UNKNOWN:
         return False
@@ -115,7 +116,7 @@ def plan(clock: Clock, items: I64, side: Int, item: Int) -> bool:
     time = clock.popped[-1]
     if item > 0:
         for other in range(clock.planned.shape[0]):
-            if not plan(clock, items, other, item - 1):
+            if not plan(clock, items, other, item - 1, limit):
                 return False
             time = max(time, clock.planned[other, item - 1])
     if number >= PASSES_AHEAD:
@@ -186,7 +187,8 @@ def refill(
     bursts, limit_taken, room_item = at[BURSTS], clock.at[TAKEN], at[ROOM_ITEM]
     latency, size = clock.memory.latency_cycles, shape.burst_beats
     while item < items.shape[0]:
-        if offset == 0 and not plan(clock, items, side, item):
+        known = limit if issued > wanted else NEVER
+        if offset == 0 and not plan(clock, items, side, item, known):
             break
         base = share[item, 1] + offset
         beats = min(size - (base & size - 1), share[item, 0] - offset)

@@ -18,6 +18,7 @@ from sim.cycles.stream import (
     NEVER,
     READY,
     TAKEN,
+    UNKNOWN,
     Clock,
     Int,
     Shape,
@@ -27,6 +28,7 @@ from sim.cycles.stream import (
     one,
     pull,
     reader_of,
+    refill,
     write,
 )
 from sim.functional.integers import compiled
@@ -116,14 +118,22 @@ def embed(
 
 @compiled
 def drain_tile(shape: Shape, k: Constants, op: I64, tile: Int) -> Int:
-    """Cycles of a tile in its drain. HEAD: of evenly spread random logits, those among the best 64
-    so far are sorted in, all ports' one after the other, and the drains wait for that."""
-    if op[0] != HEAD:
+    """Cycles of a tile in its drain. HEAD: of random logits, those among the best 64 so far are
+    sorted in, all ports' one after the other, and the drains wait for that."""
+    seen = TILE_ROWS * shape.ports * (tile + 0.5)
+    expected = TILE_ROWS * shape.ports * min(1.0, CANDIDATES / seen)
+    if op[0] != HEAD or expected < 1:
         return k.tile
-    logits = TILE_ROWS * shape.ports
-    share = min(1.0, CANDIDATES / (logits * (tile + 0.5)))
-    cost = 16 if shape.ports == 1 else k.insert
-    return max(k.tile, np.int64(logits * share * cost / 16 + 0.5))
+    # Two ports, each taken from every second cycle, leave gaps where one has nothing.
+    cost = 1 + (k.insert / 16 if shape.ports == 2 else 0)
+    if seen < CANDIDATES:
+        return max(k.tile, np.int64(expected * cost + 0.5))
+    # As many as come by chance: Poisson's law.
+    likely, cycles = np.exp(-expected), 0.0
+    for count in range(4 * TILE_ROWS * shape.ports):
+        cycles += likely * max(float(k.tile), count * cost)
+        likely *= expected / (count + 1)
+    return np.int64(cycles + 0.5)
 
 
 @compiled
@@ -314,23 +324,37 @@ def rope(shape: Shape, k: Constants, start: Int, op: I64, rows: Int, row_taken: 
 
 @compiled
 def write_back(
-    clock: Clock, shape: Shape, k: Constants, start: Int, op: I64, rows: I64, active: I64
+    clock: Clock,
+    items: I64,
+    shape: Shape,
+    k: Constants,
+    start: Int,
+    op: I64,
+    rows: I64,
+    active: I64,
 ) -> Int:
     """When keys and values of a ROPE_KV that is done at ``start`` are in memory.
 
-    One request after the other, each to the port of its row.
+    One request after the other, each to the port of its row, behind the reads that its memory has
+    taken before.
     """
     kv_heads, head_dim = op[3], op[4]
     requests = kv_heads * (5 if head_dim == 128 else 3)
-    time = start + k.write_begin
+    time, memory = start + k.write_begin, clock.memory
+    written = time
     for row in range(rows.shape[0]):
         if not active[row]:
             continue
         time += k.write_row
-        if clock.memory.is_banked:
+        if memory.is_banked:
             reader = reader_of(clock, shape, rows[row, R_POSITION] % shape.ports)
+            refill(clock, items, shape, k, reader, start, UNKNOWN)
             for request in range(requests):
                 place = clock.base[1, 0] + BEAT_BYTES * request
                 write(clock, reader, place, time + request * k.write_record)
+            free = memory.free_at[reader if shape.sharing == 1 else 0] + memory.turnaround_units
+            free += requests * memory.access_units
+            written = max(written, free // memory.units_per_cycle)
         time += requests * k.write_record
-    return time + clock.memory.latency_cycles + k.write_end
+        written = max(written, time)
+    return written + memory.latency_cycles + k.write_end
