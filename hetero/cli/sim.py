@@ -101,16 +101,21 @@ def _say(line: str) -> None:
 
 def _print(document: dict[str, Any]) -> None:
     click.echo(f"RTL {document['rtl_sha256'][:12]}, constants: {document['constants']}")
-    click.echo("instruction     shapes fitted, held out   worst    mean error, of max(cycles, 800)")
+    click.echo(
+        "instruction     shapes fitted, held out   worst    mean error, of max(cycles, 800)  "
+        "within 1 %"
+    )
     for kernel in document["kernels"]:
         click.echo(
             f"{kernel['kernel']:<16}{kernel['shapes_fitted']:>13}{kernel['shapes_held_out']:>10}"
             f"{kernel['max_error']:>10.2%}{kernel['mean_error']:>8.2%}"
+            f"{kernel['share_within_limit']:>35.1%}"
         )
     for name, title in (
         ("token", "a token, ideal memory, up to 4 ports"),
         ("token_8_ports", "a token, ideal memory, 8 ports"),
         ("token_card_memory", "a token, the card's memory"),
+        ("token_shared_memory", "a token, ports that share a memory"),
     ):
         if token := document[name]:
             click.echo(

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from fpga.driver.buffers import KvGeometry
+from fpga.driver.buffers import CardLimits, KvGeometry
 from fpga.driver.lanes import lane_command
 from fpga.program import isa
 from fpga.program.artefact import load_artefact
+from fpga.program.layout import BEAT_BYTES
 from fpga.program.link import link_program, unlink_program
 from sim.calib.cases import CONTEXT_TOKENS, Case, Start
 from sim.calib.measure import Measured, draft_of, timing_of
@@ -73,8 +74,15 @@ class Subject:
         linked = link_program(artefact, case.rtl.ports)
         cache = artefact.kv_layout(case.rtl.lanes + 1, CONTEXT_TOKENS)
         self._kv = KvGeometry.of(cache, case.rtl.ports)
+        limits = CardLimits(
+            num_ports=case.rtl.ports,
+            max_lanes=case.rtl.lanes,
+            max_read_tokens=case.rtl.max_read_tokens,
+            max_draft_tokens=case.rtl.max_draft_tokens,
+        )
+        buffers = (BEAT_BYTES + len(linked.words), limits.command_bytes, limits.result_bytes)
         self._weights, self._kv_places = one_after_the_other(
-            case.rtl.ports, linked.shares[0].size, self._kv.port_bytes
+            case.rtl.ports, linked.shares[0].size, self._kv.port_bytes, before=buffers
         )
         self._program = unlink_program(linked.words, case.rtl.ports)
         self._kinds = [type(op).__name__ for op in self._program if not isinstance(op, isa.End)]

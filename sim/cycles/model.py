@@ -169,12 +169,14 @@ def shape_of(profile: CardProfile, timing: MemoryTiming) -> Shape:
     )
 
 
-def one_after_the_other(ports: int, share_bytes: int, kv_bytes: int) -> tuple[list[int], list[int]]:
+def one_after_the_other(
+    ports: int, share_bytes: int, kv_bytes: int, *, before: Sequence[int] = ()
+) -> tuple[list[int], list[int]]:
     """Addresses of weights and KV of each port in one memory, as a driver lays them: on pages,
-    all weights first."""
-    share, cache = _pages(share_bytes), _pages(kv_bytes)
-    weights = [port * share for port in range(ports)]
-    return weights, [ports * share + port * cache for port in range(ports)]
+    all weights first. ``before``: sizes of the buffers before them."""
+    share, cache, begin = _pages(share_bytes), _pages(kv_bytes), sum(map(_pages, before))
+    weights = [begin + port * share for port in range(ports)]
+    return weights, [begin + ports * share + port * cache for port in range(ports)]
 
 
 def _kv_beats(kv: KvGeometry) -> I64:

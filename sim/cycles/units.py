@@ -38,6 +38,8 @@ BLOCK_TILES: Final = 8
 CHUNK_PAIRS: Final = 8
 CANDIDATES: Final = 64
 TILE_ROWS: Final = 4
+SORTING: Final = 2
+"""Logits of a port on their way to their places: a register and a leaf of the tree."""
 RING_HEADS: Final = 8
 
 EMBED, NORM, QUANT, MATMUL, ROPE_KV, ATTENTION, SILU, HEAD, DRAW, ROPE_ROW = range(1, 11)
@@ -120,8 +122,9 @@ def embed(
 def drain_tile(shape: Shape, k: Constants, op: I64, tile: Int) -> Int:
     """Cycles of a tile in its drain. HEAD: of random logits, those among the best 64 so far are
     sorted in, all ports' one after the other, and the drains wait for that."""
-    seen = TILE_ROWS * shape.ports * (tile + 0.5)
-    expected = TILE_ROWS * shape.ports * min(1.0, CANDIDATES / seen)
+    # Those that are on their way do not raise the threshold yet.
+    seen = TILE_ROWS * shape.ports * (tile + 0.5) - SORTING * shape.ports
+    expected = TILE_ROWS * shape.ports * min(1.0, CANDIDATES / max(seen, 1.0))
     if op[0] != HEAD or expected < 1:
         return k.tile
     # Two ports, each taken from every second cycle, leave gaps where one has nothing.
