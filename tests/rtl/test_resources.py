@@ -9,7 +9,7 @@ from fpga.vivado.builds import load_build
 pytestmark = pytest.mark.rtl
 
 
-@pytest.mark.timeout(600)  # twice what two idle processors may take
+@pytest.mark.timeout(1800)  # three to four minutes on two idle processors
 def test_the_kv260_build_takes_what_is_committed():
     """Every module exactly, if yosys is of the version that counted what is committed."""
     found = synthesise_card(load_build("kv260"))
