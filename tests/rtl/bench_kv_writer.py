@@ -6,6 +6,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge, Timer
 from cocotbext.axi import AxiRamWrite, AxiWriteBus
+from support.axi_memory import DECERR, EXOKAY, SLVERR, watch
 
 BEAT = 64
 SIZE = 2**14
@@ -32,6 +33,7 @@ class Writer:
         self.ram.write(0, bytes(SIZE))
         for channel in (self.ram.aw_channel, self.ram.w_channel, self.ram.b_channel):
             channel.set_pause_generator(iter(lambda: self.rng.random() < p_pause, None))
+        watch(dut, "aw", "w")
 
     async def start(self):
         dut = self.dut
@@ -106,6 +108,26 @@ async def errors_stay(dut):
     await FallingEdge(dut.clk)
     dut.clear.value = 0
     assert not dut.error.value
+
+
+@cocotb.test()
+async def each_response_counts_once_and_the_first_error_is_told(dut):
+    await _bare(dut)
+    dut.m_axi_bvalid.value, dut.w_valid.value = 0, 1
+    parts = BEAT // int(dut.PORT_BYTES.value)
+    for _ in range(6 * parts):  # enough requests for the responses below
+        await RisingEdge(dut.clk)
+        await FallingEdge(dut.clk)
+    dut.w_valid.value = 0
+    pending, told = int(dut.pending.value), 0
+    for response in (0, EXOKAY, DECERR, SLVERR, 0):
+        dut.m_axi_bvalid.value, dut.m_axi_bresp.value = 1, response
+        await RisingEdge(dut.clk)
+        await FallingEdge(dut.clk)
+        dut.m_axi_bvalid.value = 0
+        pending, told = pending - 1, told or response * (response >= SLVERR)
+        assert int(dut.pending.value) == pending
+        assert (int(dut.error.value), int(dut.error_resp.value)) == (told != 0, told)
 
 
 async def _bare(dut):

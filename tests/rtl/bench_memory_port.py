@@ -7,7 +7,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 from support import stream_model as model
-from support.axi_memory import BEAT, SLVERR, ReadMemory, beat_at
+from support.axi_memory import BEAT, DECERR, OKAY, SLVERR, ReadMemory, beat_at, watch
 from support.stream_cases import random_commands
 
 WEIGHTS, CACHE = 0x4_0000_0000, 0x9_C000_0000
@@ -185,6 +185,35 @@ async def an_error_does_not_stop_the_stream(dut):
     await port.finish()
     assert dut.read_error.value
     assert not dut.write_error.value
+
+
+@cocotb.test()
+@cocotb.parametrize(response=[OKAY, SLVERR, DECERR])
+async def the_answer_to_a_write_is_told_as_such(dut, response):
+    """Whatever it is, it ends the write; `write_error` is not `read_error`."""
+    port = Port(dut, [], index=0)
+    ReadMemory(dut)
+    watch(dut, "aw", "w")
+    await port.start()
+    dut.w_valid.value, dut.w_addr.value, dut.w_strobe.value = 1, 0x1000 - BEAT, 2**BEAT - 1
+    dut.w_data.value = beat_at(3)
+    await RisingEdge(dut.clk)
+    assert dut.w_ready.value
+    await FallingEdge(dut.clk)
+    dut.w_valid.value = 0
+    for cycle in range(40):  # address and data are taken apart, and late
+        dut.m_axi_awready.value, dut.m_axi_wready.value = cycle == 20, cycle % 3 == 2
+        await RisingEdge(dut.clk)
+        await FallingEdge(dut.clk)
+        assert int(dut.writes_pending.value) == 1
+    dut.m_axi_bvalid.value, dut.m_axi_bresp.value = 1, response
+    await RisingEdge(dut.clk)
+    await FallingEdge(dut.clk)
+    dut.m_axi_bvalid.value = 0
+    assert int(dut.writes_pending.value) == 0
+    is_error = response != OKAY
+    assert (bool(dut.write_error.value), int(dut.write_resp.value)) == (is_error, response)
+    assert not dut.read_error.value
 
 
 @cocotb.test()

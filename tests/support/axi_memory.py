@@ -8,7 +8,14 @@ import cocotb
 from cocotb.triggers import FallingEdge, RisingEdge
 
 BEAT = 64
+PAGE = 4096
 OKAY, EXOKAY, SLVERR, DECERR = range(4)
+PAYLOADS = {
+    "ar": ("id", "addr", "len", "size", "burst"),
+    "aw": ("id", "addr", "len", "size", "burst"),
+    "w": ("data", "strb", "last"),
+}
+"""What a master must hold while its channel's valid waits for ready."""
 
 
 @cache
@@ -17,8 +24,46 @@ def beat_at(address: int) -> int:
     return random.Random(address).getrandbits(512)
 
 
+def watch(dut, *channels: str) -> None:
+    """Assert from now on what AXI4 asks of a master on these of "ar", "aw", "w"."""
+    for channel in channels:
+        cocotb.start_soon(_watch_waiting(dut, channel))
+        if channel != "w":
+            cocotb.start_soon(_watch_bursts(dut, channel))
+
+
+async def _watch_waiting(dut, channel):
+    """Valid stays up, and what it offers stays as it is, until ready."""
+    valid, ready = (getattr(dut, f"m_axi_{channel}{end}") for end in ("valid", "ready"))
+    payload = [getattr(dut, f"m_axi_{channel}{end}") for end in PAYLOADS[channel]]
+    waiting = None
+    while True:
+        await RisingEdge(dut.clk)  # values as the flip-flops take them
+        if dut.rst.value == 1:
+            waiting = None
+            continue
+        offered = [str(signal.value) for signal in payload] if valid.value == 1 else None
+        assert waiting in (None, offered), f"{channel}: {waiting} became {offered} unanswered"
+        waiting = None if ready.value == 1 else offered
+
+
+async def _watch_bursts(dut, channel):
+    """INCR, the port's full width, whole 64-byte beats, no 4 KiB boundary inside."""
+    signal = {end: getattr(dut, f"m_axi_{channel}{end}") for end in ("valid", *PAYLOADS[channel])}
+    width = len(dut.m_axi_rdata if channel == "ar" else dut.m_axi_wdata) // 8
+    while True:
+        await RisingEdge(dut.clk)
+        if dut.rst.value == 1 or signal["valid"].value != 1:
+            continue
+        address, size = int(signal["addr"].value), (int(signal["len"].value) + 1) * width
+        assert int(signal["burst"].value) == 1
+        assert 1 << int(signal["size"].value) == width
+        assert address % BEAT == size % BEAT == 0
+        assert address // PAGE == (address + size - 1) // PAGE, "a burst crosses 4 KiB"
+
+
 class ReadMemory:
-    """Answers the read channels of ``m_axi``; all of a burst's rules are asserted.
+    """Answers the read channels of ``m_axi``; what AXI4 asks of a master is asserted.
 
     ``latency``: cycles from AR to the first beat. ``ar_ready``, ``r_valid``: how often each is up.
     ``errors``: response by byte address of an AXI beat. ``bursts``: (address, AXI beats) seen.
@@ -36,6 +81,7 @@ class ReadMemory:
         dut.m_axi_rvalid.value = 0
         dut.m_axi_arready.value = 0
         cocotb.start_soon(self._run())
+        watch(dut, "ar")
 
     @property
     def outstanding(self) -> int:
@@ -68,13 +114,7 @@ class ReadMemory:
     def _take_burst(self, now):
         dut = self.dut
         address, beats = int(dut.m_axi_araddr.value), int(dut.m_axi_arlen.value) + 1
-        size = beats * self.width
-        assert int(dut.m_axi_arburst.value) == 1
-        assert 1 << int(dut.m_axi_arsize.value) == self.width
         assert beats <= self.max_beats, f"a burst of {beats} beats"
-        assert address % BEAT == 0
-        assert size % BEAT == 0
-        assert address // 4096 == (address + size - 1) // 4096, "a burst crosses 4 KiB"
         self.bursts.append((address, beats))
         for i in range(beats):
             self._queue.append((now + self.latency, address + i * self.width, i == beats - 1))
