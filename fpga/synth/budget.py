@@ -86,6 +86,7 @@ def sizes_like(card: str) -> list[Size]:
             resources=build.resources,
         )
         for build in (load(name) for name in result_names() if name == card)
+        if not build.uncounted
     ]
     others = [size for size in load_sizes() if size.like == card]
     return sorted([*own, *others], key=lambda size: (size.ports, size.lanes))

@@ -89,13 +89,14 @@ def _card(result: CardResult) -> str:
     order = sorted(sums, key=lambda name: (-sums[name].lut - sums[name].ff, name))
     rows = [[name, str(instances[name]), *_counts(sums[name])] for name in order[:LINES_OF_A_CARD]]
     rest = order[LINES_OF_A_CARD:]
-    rows.append(
-        [
-            f"{len(rest)} others",
-            str(sum(instances[name] for name in rest)),
-            *_counts(sum((sums[name] for name in rest), Resources())),
-        ]
-    )
+    if rest:
+        rows.append(
+            [
+                f"{len(rest)} others",
+                str(sum(instances[name] for name in rest)),
+                *_counts(sum((sums[name] for name in rest), Resources())),
+            ]
+        )
     rows.append(["**sum**", str(sum(instances.values())), *_counts(used)])
     rows.append(["of the device", "", *_shares(device, used)])
     return (
@@ -108,7 +109,15 @@ def _card(result: CardResult) -> str:
 
 
 def _verdict(result: CardResult) -> str:
-    """Whether it fits, by this count, in one sentence."""
+    """Whether it fits, by this count, in a few sentences."""
+    missing = ""
+    if result.uncounted:
+        names = ", ".join(sorted(set(result.uncounted)))
+        missing = f"\n\n**Not counted, so that every sum is a lower bound**: {names}."
+    return _judged(result) + missing
+
+
+def _judged(result: CardResult) -> str:
     share, kind = max((share, kind) for kind, share in result.device_fraction.items())
     most = f"{share:.0%} of the device's {_shown(kind)}"
     if share <= LARGEST_SHARE:
@@ -146,8 +155,38 @@ def _budget() -> str:
             )
         parts.append(f"With the other parameters of {like}:\n")
         parts.append(_table(["ports x lanes", "LUT", "FF", "DSP", "BRAM", "URAM", *cards], rows))
+    if "u55c" in result_names():
+        parts.append(_dsps(load("u55c")))
     parts.append(_chosen())
     return "\n".join(parts)
+
+
+def _dsps(result: CardResult) -> str:
+    """DSPs of the parts that there is one of for each port, or each port and lane."""
+    each = {module.name: module.each.dsp for module in result.modules}
+    heads = result.parameters["ATTN_HEADS"]
+    cards = budget.DEVICES[result.card]
+
+    def count(ports: int, lanes: int, heads: int) -> int:
+        attention = each["attention_values"] * heads // result.parameters["ATTN_HEADS"]
+        lane = attention + heads * each["dot_int8"] + 2 * each["silu_pair"]
+        return ports * (max(2, lanes) * each["mac_slice"] + lanes * lane)
+
+    rows = []
+    for ports, lanes, used in (
+        (p, n, h) for h in (heads, 1) for p in (4, 8, 16) for n in (1, 2, 4)
+    ):
+        total = count(ports, lanes, used)
+        shares = [total / load_device(card).dsp for card in cards]
+        words = [f"{share:.0%}{'' if share <= LARGEST_SHARE else ': no'}" for share in shares]
+        rows.append([f"{ports} x {lanes}", str(used), f"{total:,}", *words])
+    return (
+        f"With {result.card}'s array and attention widths, from its counted modules, **DSPs alone**,\n"
+        "and a lower bound: a mac_slice for each port and lane, two a port at least;\n"
+        "attention_values, a dot_int8 for each head and two silu_pair for each port and lane.\n"
+        "Attention takes the longer the fewer heads it works on at once.\n\n"
+        + _table(["ports x lanes", "ATTN_HEADS", "DSP", *cards], rows)
+    )
 
 
 def _chosen() -> str:

@@ -50,7 +50,10 @@ def total(modules: Iterable[ModuleResult]) -> Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardResult:
-    """What yosys counted for one card. ``sources``: hash of the RTL without its comments."""
+    """What yosys counted for one card. ``sources``: hash of the RTL without its comments.
+
+    ``uncounted``: modules that are missing, so that every sum is a lower bound.
+    """
 
     card: str
     yosys: str
@@ -59,6 +62,7 @@ class CardResult:
     clock_hz: int
     parameters: dict[str, int]
     modules: tuple[ModuleResult, ...]
+    uncounted: tuple[str, ...] = ()
 
     @property
     def resources(self) -> Resources:
@@ -71,7 +75,7 @@ class CardResult:
         return load_device(self.card).fraction(self.resources)
 
     def fits(self) -> bool:
-        """Whether the device has as much of everything, by this count."""
+        """Whether the device has as much of everything, by this count, as far as it goes."""
         return max(self.device_fraction.values()) <= 1
 
     def is_current(self) -> bool:
@@ -81,8 +85,9 @@ class CardResult:
     def summary(self) -> dict[str, Any]:
         """For JSON reports."""
         used = self.resources
+        parts = f"; at least: {len(self.uncounted)} modules not counted" if self.uncounted else ""
         return {
-            "source": f"counted by {self.yosys}; not placed, not routed",
+            "source": f"counted by {self.yosys}; not placed, not routed{parts}",
             "device": load_device(self.card).device,
             "lut": used.lut,
             "ff": used.ff,
@@ -115,7 +120,8 @@ def parse(text: str) -> CardResult:
         ModuleResult(**{**module, "each": Resources(**module["each"])})
         for module in document.pop("modules")
     )
-    return CardResult(modules=modules, **document)
+    uncounted = tuple(document.pop("uncounted"))
+    return CardResult(modules=modules, uncounted=uncounted, **document)
 
 
 def load(card: str) -> CardResult:

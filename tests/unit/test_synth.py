@@ -11,8 +11,8 @@ from fpga.synth.synthesis import parse_statistics
 from fpga.vivado import builds
 from hetero.core.errors import ConfigError
 
-TOO_LARGE = {"kv260"}
-"""Four ports, as the board has, are more than yosys's count lets fit: docs/resources.md says so."""
+TOO_LARGE = {"kv260", "u55c"}
+"""More than the device has, by yosys's count: docs/resources.md says so."""
 
 RTLIL = """\
 module $paramod\\leaf\\WIDTH=s32'00000000000000000000000000000110
@@ -126,6 +126,13 @@ def test_sums_go_over_instances_and_survive_the_file():
     found = result()
     assert found.resources == Resources(lut=75, lut_memory=6, ff=120, dsp=6, bram18=9)
     assert results.parse(found.to_json()) == found
+
+
+def test_a_sum_of_a_part_says_that_it_is_one():
+    part = result(uncounted=("order_ram", "silu_pair"))
+    assert results.parse(part.to_json()) == part
+    assert "at least: 2 modules not counted" in part.summary()["source"]
+    assert "at least" not in result().summary()["source"]
 
 
 def test_comparison_is_exact_for_the_same_yosys_and_loose_for_another():
