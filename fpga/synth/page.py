@@ -181,8 +181,8 @@ def _dsps(result: CardResult) -> str:
         words = [f"{share:.0%}{'' if share <= LARGEST_SHARE else ': no'}" for share in shares]
         rows.append([f"{ports} x {lanes}", str(used), f"{total:,}", *words])
     return (
-        f"With {result.card}'s array and attention widths, from its counted modules, **DSPs alone**,\n"
-        "and a lower bound: a mac_slice for each port and lane, two a port at least;\n"
+        f"With {result.card}'s array and attention widths, from its counted modules: DSPs alone,\n"
+        "as a lower bound. A mac_slice for each port and lane, two a port at least;\n"
         "attention_values, a dot_int8 for each head and two silu_pair for each port and lane.\n"
         "Attention takes the longer the fewer heads it works on at once.\n\n"
         + _table(["ports x lanes", "ATTN_HEADS", "DSP", *cards], rows)
